@@ -69,7 +69,7 @@ def test_a_topic_settings_name_stands_for_the_brokers_default() -> None:
         ("log.cleanup.policy", "delete,shred", "one of"),
         ("log.cleaner.min.cleanable.ratio", "nan", "DOUBLE"),
         ("log.message.timestamp.type", "createtime", "one of"),
-        ("default.replication.factor", "3", "one replica"),
+        ("transaction.state.log.min.isr", "0", "at least 1"),
         ("process.roles", "broker,voter", "one of: broker, controller"),
         ("process.roles", "", "one of: broker, controller"),
         ("broker.heartbeat.interval.ms", "9000", "must be less than broker.session.timeout.ms"),

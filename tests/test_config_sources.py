@@ -36,13 +36,10 @@ def test_kafkas_own_files_are_understood(tmp_path: Path, text: str, broker_id: i
         "num.io.threads",
         "num.network.threads",
         "num.recovery.threads.per.data.dir",
-        "offsets.topic.replication.factor",
         "share.coordinator.state.topic.min.isr",
         "share.coordinator.state.topic.replication.factor",
         "socket.receive.buffer.bytes",
         "socket.send.buffer.bytes",
-        "transaction.state.log.min.isr",
-        "transaction.state.log.replication.factor",
     }
 
 

@@ -13,8 +13,7 @@ from kafkalake.broker.admin.broker_settings import BrokerSettings
 from kafkalake.broker.admin.producer_ids import ProducerIds
 from kafkalake.broker.admin.topic_admin import TopicAdmin
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
-from kafkalake.broker.controller.controller import Decision
-from kafkalake.broker.controller.membership import Membership, OtherBrokers
+from kafkalake.broker.controller.membership import Membership, OtherBrokers, TopicsRead
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
 from kafkalake.broker.partitions.fetch import FetchService
@@ -123,6 +122,7 @@ class Broker:
             cluster.cluster_id,
             control,
             self.replicas,
+            self.topics.election_rules,
             world,
             lambda: self.config,
             run_blocking,
@@ -154,11 +154,11 @@ class Broker:
         """The cluster as this broker knows it now."""
         return self.topics.image
 
-    async def join(self, bring_together: Decision, listeners: Iterable[Listener]) -> None:
+    async def join(self, read_topics: Callable[[], TopicsRead], listeners: Iterable[Listener]) -> None:
         """Register in the cluster with the addresses of these listeners, and lead what it gives to this broker.
 
         The address for other brokers is the first.
-        `bring_together`: what the first controller does to the image, see `with_topics_of`. Raise as `Membership.join`.
+        `read_topics` blocks. Raise as `Membership.join`.
         """
         addresses = [
             Endpoint(each.name, each.advertised_host, each.advertised_port, each.security_protocol.value)
@@ -172,7 +172,7 @@ class Broker:
             endpoints=tuple(addresses),
             rack=self.config.broker_rack,
         )
-        await self.membership.join(here, bring_together)
+        await self.membership.join(here, read_topics)
 
     async def start_coordinators(self) -> None:
         """Load groups and transactions, and resume what the previous process left."""

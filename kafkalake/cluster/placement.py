@@ -26,8 +26,14 @@ from kafkalake.errors import InvalidReplicationFactorError
 
 def place_topic(image: ClusterImage, count: int, replication_factor: int, random: Random) -> list[tuple[int, ...]]:
     """Return the replicas of the partitions of a new topic. Raise `InvalidReplicationFactorError` as `place`."""
+    check_factor(image, replication_factor)
+    return place(image, count, replication_factor, random)
+
+
+def check_factor(image: ClusterImage, replication_factor: int) -> None:
+    """Raise `InvalidReplicationFactorError` if partitions cannot have so many replicas, with Kafka's message for a topic."""
     try:
-        return place(image, count, replication_factor, random)
+        _usable(image, replication_factor)
     except InvalidReplicationFactorError as error:
         raise InvalidReplicationFactorError(
             f"Unable to replicate the partition {replication_factor} time(s): {error}"
@@ -45,6 +51,13 @@ def place(
 
     Raise `InvalidReplicationFactorError` if there are too few brokers, or none is active.
     """
+    brokers = _usable(image, replication_factor)
+    placer = _Placer(image, brokers, existing, random)
+    return [placer.place(replication_factor) for _ in range(count)]
+
+
+def _usable(image: ClusterImage, replication_factor: int) -> list[BrokerRegistration]:
+    """Return the brokers on which partitions are placed, with so many replicas. Raise as `place`."""
     brokers = [each for each in image.brokers.values() if not each.is_shutting_down]
     if replication_factor <= 0:
         raise InvalidReplicationFactorError(
@@ -57,8 +70,7 @@ def place(
             f"The target replication factor of {replication_factor} cannot be reached because only {len(brokers)} "
             "broker(s) are registered."
         )
-    placer = _Placer(image, brokers, existing, random)
-    return [placer.place(replication_factor) for _ in range(count)]
+    return brokers
 
 
 class _Placer:

@@ -49,6 +49,18 @@ def change_topics(image: ClusterImage, topics_version: int) -> ClusterImage:
     return replace(image, version=image.version + 1, topics_version=topics_version)
 
 
+def clear_eligible(image: ClusterImage, topic_id: UUID) -> ClusterImage:
+    """Return the next version, in which no replica of a topic is eligible to lead beside its ISRs.
+
+    Those that are were in an ISR below `min.insync.replicas` of before: where that changes, the high watermark moves without them.
+    """
+    before = image.partitions.get(topic_id, ())
+    after = tuple(
+        replace(each, elr=(), partition_epoch=each.partition_epoch + 1) if each.elr else each for each in before
+    )
+    return image if after == before else image.with_topics({topic_id: after})
+
+
 def alter_config(image: ClusterImage, changes: Mapping[str, str | None]) -> ClusterImage:
     """Return the next version, with cluster-wide settings set, or removed where the value is None."""
     merged = {**image.config, **changes}

@@ -73,8 +73,6 @@ _ACCEPTED: dict[str, tuple[tuple[str, Kind, Value] | tuple[str, Kind, Value, Upd
         ("replica.socket.timeout.ms", Kind.INT, 30_000),
         ("share.coordinator.state.topic.min.isr", Kind.SHORT, 2),
         ("share.coordinator.state.topic.replication.factor", Kind.SHORT, 3),
-        ("transaction.state.log.min.isr", Kind.INT, 2),
-        ("transaction.state.log.replication.factor", Kind.SHORT, 3),
     ),
     "Buffers and queues of Kafka's broker.": (
         ("delete.records.purgatory.purge.interval.requests", Kind.INT, 1),

@@ -14,7 +14,6 @@ from kafkalake.config.membership import MembershipConfig
 from kafkalake.config.setting import (
     INT_MAX,
     LONG_MAX,
-    NO_EFFECT,
     Int,
     Long,
     Names,
@@ -224,7 +223,12 @@ class BrokerConfig(MembershipConfig):
     offsets_topic_num_partitions: Int = define(
         50, "Partitions of __consumer_offsets when it is created; later changes count for nothing.", minimum=1
     )
-    offsets_topic_replication_factor: Short = define(1, "Replicas of __consumer_offsets." + NO_EFFECT, minimum=1)
+    offsets_topic_replication_factor: Short = define(
+        1,
+        "Replicas of __consumer_offsets when it is created; until there are as many brokers, it is not, and groups wait. Where "
+        "this is not set, no more than there are brokers.",
+        minimum=1,
+    )
     offsets_topic_segment_bytes: Int = define(
         104_857_600, "Segment size of __consumer_offsets when it is created.", minimum=1
     )
@@ -271,8 +275,17 @@ class BrokerConfig(MembershipConfig):
     transaction_remove_expired_transaction_cleanup_interval_ms: Int = define(
         3_600_000, "How often transactional ids that have expired are looked for.", minimum=1
     )
+    transaction_state_log_min_isr: Int = define(
+        2, "The min.insync.replicas of __transaction_state when it is created.", minimum=1
+    )
     transaction_state_log_num_partitions: Int = define(
         50, "Partitions of __transaction_state when it is created.", minimum=1
+    )
+    transaction_state_log_replication_factor: Short = define(
+        1,
+        "Replicas of __transaction_state when it is created; until there are as many brokers, it is not, and transactions wait. "
+        "Where this is not set, no more than there are brokers.",
+        minimum=1,
     )
     transaction_state_log_segment_bytes: Int = define(
         104_857_600, "Segment size of __transaction_state when it is created.", minimum=1

@@ -162,6 +162,10 @@ class Settings:
         """Return all topic settings with their values and layers, by name."""
         return _without_hidden(self._describe_topic_setting(setting, overrides) for setting in TOPIC_SETTINGS.values())
 
+    def is_set(self, name: str) -> bool:
+        """Return whether a broker setting was given a value, be it the default's."""
+        return any(name in layer for layer in (self.dynamic, self.dynamic_default, self._static))
+
     def _value(self, name: str) -> Value:
         for layer in (self.dynamic, self.dynamic_default, self._static):
             if name in layer:

@@ -53,7 +53,10 @@ class MembershipConfig:
         "How long brokers that do not reach the controller wait, at most, before one of them becomes the controller.",
         minimum=1,
     )
-    default_replication_factor: Int = define(1, "Replicas of a topic that is created without saying.")
+    default_replication_factor: Int = define(
+        1,
+        "Replicas of a topic that is created without saying. As in Kafka, none is created until there are as many brokers.",
+    )
     initial_broker_registration_timeout_ms: Int = define(
         60_000,
         "How long a start waits until the controller has registered this broker; then the start fails.",
@@ -107,7 +110,3 @@ def check_membership(config: MembershipConfig) -> None:
         raise ConfigurationError("Invalid value for configuration process.roles: it must include broker")
     if config.broker_id is not None and config.broker_id != config.id:
         raise ConfigurationError("node.id must have the same value as broker.id, where both are set")
-    if config.default_replication_factor not in (1, -1):
-        raise ConfigurationError(
-            "Invalid value for configuration default.replication.factor: one broker holds one replica"
-        )

@@ -222,7 +222,7 @@ class TopicConfig:
     )
     unclean_leader_election_enable: bool = define(
         False,
-        "Whether a replica that is not in sync may become leader." + NO_EFFECT,
+        "Whether a replica that is not in sync becomes the leader where no other can, at the price of records.",
         broker_name="unclean.leader.election.enable",
     )
     value_avro_schema_id: Int | None = define(

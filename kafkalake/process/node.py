@@ -32,8 +32,9 @@ from kafkalake.broker.admin.broker_settings import BrokerSettings
 from kafkalake.broker.admin.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
 from kafkalake.broker.admin.producer_ids import ProducerIds
 from kafkalake.broker.broker import Broker
-from kafkalake.broker.controller.controller import Decision
+from kafkalake.broker.controller.membership import TopicsRead
 from kafkalake.broker.partitions.log_directory import LogDirectory
+from kafkalake.broker.partitions.topic_rows import election_rules_of
 from kafkalake.broker.publishing.journals import JournalPublisher, publish_groups, publish_transactions
 from kafkalake.broker.publishing.partitions import PartitionPublisher
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
@@ -139,9 +140,9 @@ class Node:
         broker, publishing = await self._assemble(store, settings, files, OpenFiles(files, shares.segment_files))
         self.broker = broker
         stop_s = settings.current.broker.shutdown_timeout_ms / 1000 / 4
-        bring_together = await self._open_logs(broker, store, publishing, stop_s, taking_over=lease.took_over)
+        await self._open_logs(broker, store, publishing, stop_s, taking_over=lease.took_over)
         acceptor = await self._listen(broker, lease, shares.connections)
-        await self._join(broker, store, publishing, bring_together, taking_over=lease.took_over)
+        await self._join(broker, store, publishing, taking_over=lease.took_over)
         journals = await self._start_coordinators(broker, store, stop_s)
         self._stack.push_async_callback(self._stop_serving, broker, acceptor, stop_s)
         self._start_background(broker, store, publishing, journals)
@@ -237,34 +238,30 @@ class Node:
         stop_s: float,
         *,
         taking_over: bool,
-    ) -> Decision:
-        """Open the logs of this broker's replicas. Return what brings the cluster's image and the table of topics together."""
+    ) -> None:
+        """Open the logs of this broker's replicas."""
         self._at_stop("last publish", publishing.finish, stop_s)
         self._at_stop("closing of logs", lambda: close_logs(broker), stop_s)
         rows = await self._blocking(store.load_topics)
         published = await self._blocking(store.load_partitions)
         image = await self._blocking(store.control_store.load)
-
-        def bring_together(image: ClusterImage) -> ClusterImage:
-            return with_topics_of(image, rows, published, self.broker_id)
-
-        leftovers = await open_logs(broker, bring_together(image), rows, publishing, taking_over=taking_over)
+        image = with_topics_of(image, rows, published, self.broker_id)
+        leftovers = await open_logs(broker, image, rows, publishing, taking_over=taking_over)
         if leftovers:
             broker.scheduler.once("removal of logs", lambda: self._blocking(lambda: broker.logs.remove(leftovers)))
-        return bring_together
 
     async def _join(
-        self,
-        broker: Broker,
-        store: DeltaMetadataStore,
-        publishing: PartitionPublisher,
-        bring_together: Decision,
-        *,
-        taking_over: bool,
+        self, broker: Broker, store: DeltaMetadataStore, publishing: PartitionPublisher, *, taking_over: bool
     ) -> None:
         """Register in the cluster, lead the partitions that it gives to this broker, and find what Delta lacks of them."""
         self._stack.callback(broker.membership.stop)
-        await broker.join(bring_together, self.listeners)
+
+        def read_topics() -> TopicsRead:
+            rows, published = store.load_topics(), store.load_partitions()
+            rules = election_rules_of(rows, broker.settings.current)
+            return TopicsRead(lambda image: with_topics_of(image, rows, published, self.broker_id), rules)
+
+        await broker.join(read_topics, self.listeners)
         published = await self._blocking(store.load_partitions)
         await self._blocking(lambda: publishing.take_published(published))
         await self._blocking(lambda: publishing.reconcile(broker.topics))

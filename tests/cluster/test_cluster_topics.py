@@ -10,7 +10,14 @@ from cluster_images import TOPIC, check_next, cluster, partition
 
 from kafkalake.cluster.image import PartitionRegistration
 from kafkalake.cluster.producer_ids import BLOCK, allocate_producer_ids
-from kafkalake.cluster.topic_changes import add_partitions, alter_config, change_topics, create_topic, delete_topic
+from kafkalake.cluster.topic_changes import (
+    add_partitions,
+    alter_config,
+    change_topics,
+    clear_eligible,
+    create_topic,
+    delete_topic,
+)
 from kafkalake.errors import InvalidReplicaAssignmentError, KafkaError, StaleBrokerEpochError, UnknownTopicIdError
 
 NEW = UUID(int=2)
@@ -51,6 +58,15 @@ def test_a_topic_is_deleted() -> None:
     for change in (lambda: delete_topic(after, TOPIC, 9), lambda: add_partitions(after, TOPIC, [(0,)], 9)):
         with pytest.raises(UnknownTopicIdError):
             change()
+
+
+def test_eligible_replicas_are_cleared() -> None:
+    image = cluster(partition(1, "12", "1", elr="2"))
+    after = clear_eligible(image, TOPIC)
+    check_next(image, after)
+    (before,) = image.partitions[TOPIC]
+    assert after.partitions[TOPIC] == (replace(before, elr=(), partition_epoch=before.partition_epoch + 1),)
+    assert clear_eligible(after, TOPIC) is after
 
 
 def test_settings_of_topics_are_a_version_of_their_table() -> None:

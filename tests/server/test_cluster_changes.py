@@ -12,12 +12,15 @@ import pytest
 from contract.wire_client import WireClient, create_topic
 from node_in_thread import NodeInThread
 
-from kafkalake.broker.controller.controller import Decision, one_replica
+from kafkalake.broker.controller.controller import Decision
+from kafkalake.cluster.election import ElectionRules
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint, decide_together
 from kafkalake.cluster.registration import fence_broker, register_broker, unfence_broker
 from kafkalake.errors import (
     BrokerIdNotRegisteredError,
     ElectionNotNeededError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidUpdateVersionError,
     PreferredLeaderNotAvailableError,
@@ -26,6 +29,11 @@ from kafkalake.errors import (
 )
 
 pytestmark = pytest.mark.process
+
+
+def rules(topic_id: UUID) -> ElectionRules:
+    return ElectionRules()
+
 
 OTHER = BrokerRegistration(7, -1, UUID(int=70), (Endpoint("PLAINTEXT", "127.0.0.1", 1),))
 
@@ -74,8 +82,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
         epoch = node.broker.cluster.version + 1
         cluster.change(
-            lambda image: register_broker(image, OTHER, one_replica, is_clean=True),
-            lambda image: unfence_broker(image, 7, epoch, one_replica),
+            lambda image: register_broker(image, OTHER, rules, is_clean=True),
+            lambda image: unfence_broker(image, 7, epoch, rules),
             replicate,
         )
         yield cluster
@@ -141,6 +149,67 @@ def test_a_broker_that_has_ended_is_unregistered(cluster: Cluster) -> None:
         BrokerIdNotRegisteredError.code,
     ]
     epoch = cluster.node.broker.cluster.brokers[7].epoch
-    cluster.change(lambda image: fence_broker(image, 7, epoch, one_replica))
+    cluster.change(lambda image: fence_broker(image, 7, epoch, rules))
     assert [code(7), code(7)] == [0, BrokerIdNotRegisteredError.code]
     assert list(cluster.node.broker.cluster.brokers) == [0]
+
+
+def create(client: WireClient, name: str, replicas: int, *assigned: list[int], **config: str) -> Any:
+    """Create a topic, of two partitions unless their replicas are given, and return the result."""
+    topic = {
+        "name": name,
+        "num_partitions": -1 if assigned else 2,
+        "replication_factor": replicas,
+        "assignments": [{"partition_index": index, "broker_ids": each} for index, each in enumerate(assigned)],
+        "configs": [{"name": key.replace("_", "."), "value": value} for key, value in config.items()],
+    }
+    (answer,) = client.call("CreateTopics", 7, topics=[topic], timeout=5_000, validate_only=False).topics
+    return answer
+
+
+def test_partitions_have_as_many_replicas_as_are_asked_for(cluster: Cluster) -> None:
+    def grow(name: str, count: int, *assigned: list[int]) -> int:
+        assignments = [{"broker_ids": each} for each in assigned] or None
+        topics = [{"name": name, "count": count, "assignments": assignments}]
+        answer = cluster.client.call("CreatePartitions", 3, topics=topics, timeout=5_000, validate_only=False)
+        return int(answer.results[0].error_code)
+
+    def replicas(name: str) -> list[tuple[int, ...]]:
+        found = cluster.node.on_loop(lambda: cluster.node.broker.topics.topic(name).registrations)
+        assert all(each.isr == each.replicas and each.leader == each.replicas[0] for each in found)
+        return [each.replicas for each in found]
+
+    placed = create(cluster.client, "placed", 2)
+    assert (placed.error_code, placed.num_partitions, placed.replication_factor) == (0, 2, 2)
+    assert sorted(map(sorted, replicas("placed"))) == [[0, 7], [0, 7]]
+    assert {each[0] for each in replicas("placed")} == {0, 7}
+    assert create(cluster.client, "many", 3).error_code == InvalidReplicationFactorError.code
+    assigned = create(cluster.client, "assigned", -1, [7, 0], [0, 7])
+    assert (assigned.error_code, assigned.num_partitions, assigned.replication_factor) == (0, 2, 2)
+    assert replicas("assigned") == [(7, 0), (0, 7)]
+    assert create(cluster.client, "uneven", -1, [7, 0], [0]).error_code == InvalidReplicaAssignmentError.code
+    assert grow("assigned", 3, [0]) == InvalidReplicaAssignmentError.code
+    assert grow("assigned", 4, [7, 0]) == InvalidReplicaAssignmentError.code
+    assert [grow("assigned", 3, [7, 0]), grow("placed", 3)] == [0, 0]
+    assert replicas("assigned") == [(7, 0), (0, 7), (7, 0)]
+    assert [len(each) for each in replicas("placed")] == [2, 2, 2]
+
+
+def test_elections_follow_the_settings_of_topics(cluster: Cluster) -> None:
+    node, client = cluster.node, cluster.client
+
+    def configure(value: str) -> None:
+        configs = [{"name": "min.insync.replicas", "config_operation": 0, "value": value}]
+        resources = [{"resource_type": 2, "resource_name": "strict", "configs": configs}]
+        answer = client.call("IncrementalAlterConfigs", 1, resources=resources, validate_only=False)
+        assert answer.responses[0].error_code == 0
+
+    create(client, "strict", 2, min_insync_replicas="2")
+    topic = node.broker.topics.topic("strict")
+    epoch = node.broker.cluster.brokers[7].epoch
+    cluster.change(lambda image: fence_broker(image, 7, epoch, node.broker.topics.election_rules))
+    assert [(each.leader, each.isr, each.elr) for each in topic.registrations] == [(0, (0,), (7,))] * 2
+    configure("2")
+    assert [each.elr for each in topic.registrations] == [(7,)] * 2
+    configure("1")
+    assert [(each.isr, each.elr) for each in topic.registrations] == [((0,), ())] * 2

@@ -18,19 +18,19 @@ from typing import Any, TypeVar
 
 from kafkalake.broker.admin.mutation_rate import MutationRate
 from kafkalake.broker.admin.topic_plans import (
-    REPLICATION_FACTOR,
     TopicPlans,
     check_not_internal,
     check_not_protected,
+    factor_of,
     parse_overrides,
 )
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topic_rows import overrides_as_text, topic_row
 from kafkalake.broker.partitions.topics import Topic, Topics
-from kafkalake.cluster.image import ClusterImage
+from kafkalake.cluster.image import ClusterImage, decide_together
 from kafkalake.cluster.placement import place, place_topic
-from kafkalake.cluster.topic_changes import add_partitions, change_topics, create_topic, delete_topic
+from kafkalake.cluster.topic_changes import add_partitions, change_topics, clear_eligible, create_topic, delete_topic
 from kafkalake.config.layers import Settings, changed_values
 from kafkalake.config.setting import Value
 from kafkalake.errors import (
@@ -121,9 +121,9 @@ class TopicAdmin:
 
     def admit_auto_creation(self, name: str) -> None:
         """Count a topic that the controller, another broker, is about to create. Raise as `auto_create`."""
-        count = self.plans.plan(NewTopic(name))
+        plan = self.plans.plan(NewTopic(name))
         self._check_rate()
-        self._auto_created.take(count)
+        self._auto_created.take(plan.partitions)
 
     def _check_rate(self) -> None:
         if self._auto_created.is_exceeded:
@@ -215,13 +215,12 @@ class TopicAdmin:
             await asyncio.wait(list(self._under_way))
 
     async def _create(self, new: NewTopic) -> Topic:
-        count = self.plans.plan(new)
+        count, factor, assignment = self.plans.plan(new)
         topic = self._new_topic(new)
-        assigned = [brokers for _, brokers in sorted(new.assignments or ())]
         row = topic_row(topic, count)
 
         def create(image: ClusterImage) -> ClusterImage:
-            replicas = assigned or place_topic(image, count, REPLICATION_FACTOR, self._world.random)
+            replicas = assignment or place_topic(image, count, factor, self._world.random)
             return create_topic(image, topic.topic_id, replicas, image.topics_version + 1)
 
         try:
@@ -300,7 +299,7 @@ class TopicAdmin:
 
         def grow(image: ClusterImage) -> ClusterImage:
             existing, random = image.partitions[topic.topic_id], self._world.random
-            more = assignments or place(image, count - first, REPLICATION_FACTOR, random, existing)
+            more = assignments or place(image, count - first, factor_of(topic), random, existing)
             return add_partitions(image, topic.topic_id, more, image.topics_version + 1)
 
         await self._run_blocking(lambda: self._store.alter_topic(row))
@@ -317,7 +316,10 @@ class TopicAdmin:
         changes = changed_values(settings.describe_topic(topic.overrides), settings.describe_topic(overrides))
         row = topic_row(topic, len(topic.registrations), overrides)
         await self._run_blocking(lambda: self._store.alter_topic(row))
-        await self._controller.change(lambda image: change_topics(image, image.topics_version + 1), [row])
+        decisions = [lambda image: change_topics(image, image.topics_version + 1)]
+        if settings.topic(overrides).min_insync_replicas != topic.config.min_insync_replicas:
+            decisions.append(partial(clear_eligible, topic_id=topic.topic_id))
+        await self._controller.change(lambda image: decide_together(image, *decisions), [row])
         for name, old, new in changes:
             logger.info(
                 "topic setting changed topic=%s name=%s old=%s new=%s by=%s", topic.name, name, old, new, changed_by

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from kafkalake.broker.admin.topic_names import check_topic_name, find_collision
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topics import Topic, Topics
+from kafkalake.cluster.placement import check_factor
+from kafkalake.cluster.topic_changes import Assignment, new_partitions
 from kafkalake.config.layers import Settings
 from kafkalake.config.setting import Value
 from kafkalake.config.topic_values import check_values
@@ -26,8 +29,14 @@ from kafkalake.internal_topics import INTERNAL
 
 PARTITIONS_MAX = 10_000
 """The limit on partitions of one request over all its topics, as in Kafka."""
-REPLICATION_FACTOR = 1
-"""The replicas of a partition: there is no replication yet."""
+
+
+class TopicPlan(NamedTuple):
+    """The size of a new topic. assignment: the replicas of its partitions as they were asked for, or None to place them."""
+
+    partitions: int
+    replication_factor: int
+    assignment: Assignment | None
 
 
 class TopicPlans:
@@ -37,18 +46,28 @@ class TopicPlans:
         self._topics = topics
         self._settings = settings
 
-    def plan(self, new: NewTopic) -> int:
-        """Validate a new topic and return its number of partitions. Raise as `TopicAdmin.create` if it is not valid."""
+    def plan(self, new: NewTopic) -> TopicPlan:
+        """Validate a new topic and return its size. Raise as `TopicAdmin.create` if it is not valid."""
         check_topic_name(new.name)
         if new.name in self._topics:
             raise TopicAlreadyExistsError(f"Topic '{new.name}' already exists.")
         collision = find_collision(new.name, self._topics.names())
         if collision is not None:
             raise InvalidTopicError(f"Topic '{new.name}' collides with existing topic: {collision}")
-        count = self._plan_partitions(new)
+        plan = self._plan_assigned(new) if new.assignments else self._plan_placed(new)
         parse_overrides(new.config or {})
-        self.check_room(new.name, count)
-        return count
+        self.check_room(new.name, plan.partitions)
+        return plan
+
+    def journal_factor(self, setting: str) -> int:
+        """Return the replicas of a journal's partitions, of the setting with that name.
+
+        Its default is meant for clusters: where nobody has set it, there are no more than brokers. A number that was set is that of
+        the topic, which is not created before there are as many brokers, as in Kafka.
+        """
+        settings = self._settings()
+        wanted: int = getattr(settings.broker, setting.replace(".", "_"))
+        return wanted if settings.is_set(setting) else min(wanted, len(self._topics.image.brokers))
 
     def check_room(self, name: str, more: int) -> None:
         """Raise `PolicyViolationError` if `more` partitions would exceed `max.partitions`."""
@@ -77,57 +96,64 @@ class TopicPlans:
                     f"Attempted to add {count - have} additional partition(s), but {len(assignments)} assignment(s) "
                     "were specified."
                 )
-            for brokers in assignments:
-                self._check_assignment(brokers)
+            check_assignments(assignments, self._topics.image.brokers, factor_of(topic))
+            new_partitions(self._topics.image, assignments, first=have)
+        else:
+            check_factor(self._topics.image, factor_of(topic))
         self.check_room(topic.name, count - have)
 
-    def _plan_partitions(self, new: NewTopic) -> int:
-        if new.assignments:
-            if new.partitions != -1:
-                raise InvalidRequestError(
-                    "A manual partition assignment was specified, but numPartitions was not set to -1."
-                )
-            if new.replication_factor != -1:
-                raise InvalidRequestError(
-                    "A manual partition assignment was specified, but replication factor was not set to -1."
-                )
-            indices = sorted(index for index, _ in new.assignments)
-            if indices != list(range(len(indices))):
-                raise InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
-            for _, brokers in new.assignments:
-                self._check_assignment(brokers)
-            return len(indices)
-        count = new.partitions
+    def _plan_assigned(self, new: NewTopic) -> TopicPlan:
+        if new.partitions != -1:
+            raise InvalidRequestError(
+                "A manual partition assignment was specified, but numPartitions was not set to -1."
+            )
+        if new.replication_factor != -1:
+            raise InvalidRequestError(
+                "A manual partition assignment was specified, but replication factor was not set to -1."
+            )
+        assigned = sorted(new.assignments or ())
+        if [index for index, _ in assigned] != list(range(len(assigned))):
+            raise InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
+        assignment = [brokers for _, brokers in assigned]
+        check_assignments(assignment, self._topics.image.brokers)
+        new_partitions(self._topics.image, assignment)
+        return TopicPlan(len(assignment), len(assignment[0]), assignment)
+
+    def _plan_placed(self, new: NewTopic) -> TopicPlan:
+        config, count, factor = self._settings().broker, new.partitions, new.replication_factor
+        if factor < -1 or factor == 0:
+            raise InvalidReplicationFactorError(
+                "Replication factor must be larger than 0, or -1 to use the default value."
+            )
         if count == -1:
-            count = self._settings().broker.num_partitions
+            count = config.num_partitions
         if count < 1:
             raise InvalidPartitionsError("Number of partitions was set to an invalid non-positive value.")
         if count > PARTITIONS_MAX:
             raise InvalidPartitionsError(
                 f"Excessively large number of partitions per request: more than {PARTITIONS_MAX}."
             )
-        if new.replication_factor not in (-1, REPLICATION_FACTOR):
-            self._refuse_replication(new.replication_factor)
-        return count
+        if factor == -1:
+            factor = max(config.default_replication_factor, 1)
+        check_factor(self._topics.image, factor)
+        return TopicPlan(count, factor, None)
 
-    def _refuse_replication(self, factor: int) -> None:
-        if factor < 1:
-            raise InvalidReplicationFactorError(
-                "Replication factor must be larger than 0, or -1 to use the default value."
-            )
-        brokers = len(self._topics.image.brokers)
-        reason = f"only {brokers} broker(s) are registered" if factor > brokers else "partitions are not replicated yet"
-        raise InvalidReplicationFactorError(
-            f"Unable to replicate the partition {factor} time(s): "
-            f"The target replication factor of {factor} cannot be reached because {reason}."
-        )
 
-    def _check_assignment(self, replicas: Sequence[int]) -> None:
-        check_assignment(replicas, self._topics.image.brokers)
-        if len(replicas) != REPLICATION_FACTOR:
+def factor_of(topic: Topic) -> int:
+    """Return the replicas of a partition that is added to a topic: as many as its first one has, as in Kafka."""
+    return len(topic.registrations[0].replicas)
+
+
+def check_assignments(assignments: Iterable[Sequence[int]], brokers: Container[int], factor: int | None = None) -> None:
+    """Raise `InvalidReplicaAssignmentError` as `check_assignment`, and unless all have as many replicas, or `factor`."""
+    for replicas in assignments:
+        check_assignment(replicas, brokers)
+        if factor is not None and len(replicas) != factor:
             raise InvalidReplicaAssignmentError(
-                f"The manual partition assignment includes {len(replicas)} replicas: partitions are not replicated yet."
+                f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not "
+                f"consistent with previous partitions, which have {factor} replica(s)."
             )
+        factor = len(replicas)
 
 
 def check_assignment(replicas: Sequence[int], brokers: Container[int]) -> None:

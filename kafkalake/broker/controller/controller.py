@@ -19,7 +19,7 @@ from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer
 from kafkalake.clock import Clock
 from kafkalake.cluster.control_store import ControlStore
 from kafkalake.cluster.controller_election import is_controller
-from kafkalake.cluster.election import Election, ElectionRules, elect_leaders
+from kafkalake.cluster.election import Election, RulesOf, elect_leaders
 from kafkalake.cluster.image import (
     BrokerRegistration,
     ClusterImage,
@@ -58,11 +58,6 @@ Decision = Callable[[ClusterImage], ClusterImage]
 Follow = Callable[[ClusterImage, Sequence[TopicRow] | None], Awaitable[None]]
 
 
-def one_replica(topic_id: UUID) -> ElectionRules:
-    """Return the rules of elections: the same for all topics while partitions have one replica."""
-    return ElectionRules()
-
-
 class Controller:
     """The controller on one broker, active from `activate` until another is elected. On the event loop's thread."""
 
@@ -73,19 +68,22 @@ class Controller:
         follow: Follow,
         clock: Clock,
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        rules: RulesOf,
         committed: Callable[[ClusterImage], None],
         is_refused: Callable[[BrokerRegistration], Awaitable[bool]],
     ) -> None:
         """Create it, inactive.
 
-        `follow` applies a version on this broker, with the topics that are new or changed in it. `committed` tells the other
-        brokers of it. `is_refused` returns whether nothing listens at a broker's address.
+        `follow` applies a version on this broker, with the topics that are new or changed in it. `rules` returns those of a topic
+        in the version that is followed. `committed` tells the other brokers of it. `is_refused` returns whether nothing listens at
+        a broker's address.
         """
         self._broker_id = broker_id
         self._store = store
         self._follow = follow
         self._clock = clock
         self._run_blocking = run_blocking
+        self._rules = rules
         self._committed = committed
         self._is_refused = is_refused
         self._image: ClusterImage | None = None
@@ -167,9 +165,9 @@ class Controller:
         def register(now: ClusterImage) -> ClusterImage:
             known = now.brokers.get(broker.broker_id)
             if known is not None and known.incarnation_id != broker.incarnation_id:
-                now = fence_broker(now, known.broker_id, known.epoch, one_replica)
+                now = fence_broker(now, known.broker_id, known.epoch, self._rules)
             is_clean = was_clean(known, broker, previous_epoch, is_cut=is_cut)
-            return register_broker(now, broker, one_replica, is_clean=is_clean)
+            return register_broker(now, broker, self._rules, is_clean=is_clean)
 
         image = await self.change(lambda now: decide_together(now, register))
         self._heard_ms[broker.broker_id] = self._clock.monotonic_ms()
@@ -178,7 +176,7 @@ class Controller:
 
     async def unregister(self, broker_id: int) -> None:
         """Remove a broker's registration. Raise `BrokerIdNotRegisteredError` if it has none."""
-        await self.change(lambda now: unregister_broker(now, broker_id, one_replica), [])
+        await self.change(lambda now: unregister_broker(now, broker_id, self._rules), [])
         self._heard_ms.pop(broker_id, None)
         logger.info("broker unregistered broker=%d", broker_id)
 
@@ -196,17 +194,17 @@ class Controller:
             return HeartbeatAnswer(True, True, True)
         is_caught_up = heartbeat.version >= epoch
         if broker.is_fenced and is_caught_up and not heartbeat.wants_fence:
-            await self.change(lambda now: unfence_broker(now, broker_id, epoch, one_replica), [])
+            await self.change(lambda now: unfence_broker(now, broker_id, epoch, self._rules), [])
             logger.info("broker unfenced broker=%d", broker_id)
         if heartbeat.offline != _offline_of(image, broker_id):
             await self.change(
-                lambda now: report_offline_logs(now, broker_id, epoch, heartbeat.offline, one_replica), []
+                lambda now: report_offline_logs(now, broker_id, epoch, heartbeat.offline, self._rules), []
             )
         return HeartbeatAnswer(is_caught_up, (self._image or image).brokers[broker_id].is_fenced, False)
 
     async def relieve(self, broker_id: int, broker_epoch: int) -> None:
         """Move the leaderships of a broker that is about to end, and fence it. Raise `StaleBrokerEpochError` as `heartbeat`."""
-        await self.change(partial(_relieve, broker_id, broker_epoch), [])
+        await self.change(partial(_relieve, broker_id, broker_epoch, self._rules), [])
 
     async def fence_expired(self, session_timeout_ms: int) -> None:
         """Fence the brokers whose last heartbeat is older than their session."""
@@ -222,7 +220,7 @@ class Controller:
     async def fence(self, broker: BrokerRegistration, reason: str) -> None:
         """Fence a broker: it leads nothing until its next heartbeat. Fencing one that lives costs availability only."""
         try:
-            await self.change(lambda now: fence_broker(now, broker.broker_id, broker.epoch, one_replica), [])
+            await self.change(lambda now: fence_broker(now, broker.broker_id, broker.epoch, self._rules), [])
             logger.warning("broker fenced broker=%d reason=%r", broker.broker_id, reason)
         except (StaleBrokerEpochError, NotControllerError, KafkaStorageError) as error:
             logger.warning("broker not fenced broker=%d error=%s", broker.broker_id, error)
@@ -240,7 +238,7 @@ class Controller:
 
         def alter(now: ClusterImage) -> ClusterImage:
             nonlocal errors
-            after, errors = alter_partitions(now, broker_id, broker_epoch, changes, one_replica)
+            after, errors = alter_partitions(now, broker_id, broker_epoch, changes, self._rules)
             return after
 
         image = await self.change(alter, [])
@@ -254,7 +252,7 @@ class Controller:
 
         def elect(now: ClusterImage) -> ClusterImage:
             nonlocal errors
-            after, errors = elect_leaders(now, asked, election, one_replica)
+            after, errors = elect_leaders(now, asked, election, self._rules)
             return after
 
         await self.change(elect, [])
@@ -273,12 +271,12 @@ def _state(image: ClusterImage, of: TopicIdPartition) -> IsrState:
     )
 
 
-def _relieve(broker_id: int, epoch: int, image: ClusterImage) -> ClusterImage:
+def _relieve(broker_id: int, epoch: int, rules: RulesOf, image: ClusterImage) -> ClusterImage:
     """Move the leaders of a broker that ends, and fence it: what it still leads has no other replica."""
     return decide_together(
         image,
-        lambda now: begin_controlled_shutdown(now, broker_id, epoch, one_replica),
-        lambda now: fence_broker(now, broker_id, epoch, one_replica),
+        lambda now: begin_controlled_shutdown(now, broker_id, epoch, rules),
+        lambda now: fence_broker(now, broker_id, epoch, rules),
     )
 
 

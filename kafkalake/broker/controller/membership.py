@@ -12,15 +12,16 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from kafkalake.broker.controller.controller import Controller, Decision, one_replica
+from kafkalake.broker.controller.controller import Controller, Decision
 from kafkalake.broker.controller.protocol import ClusterController, Heartbeat, HeartbeatAnswer
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.replicas import ReplicaId, Replicas
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.cluster.control_store import ControlStore
 from kafkalake.cluster.controller_election import claim
+from kafkalake.cluster.election import RulesOf
 from kafkalake.cluster.image import NO_CONTROLLER, BrokerRegistration, ClusterImage, decide_together
 from kafkalake.cluster.leader_epochs import raise_leader_epochs
 from kafkalake.cluster.registration import fence_broker, register_broker, report_offline_logs, unfence_broker
@@ -48,6 +49,16 @@ LOOK_INTERVAL_MS = 1_000
 POKE_TIMEOUT_MS = 5_000
 NO_EPOCH = -1
 _TRIED_AGAIN = (StaleImageError, NotControllerError, BrokerUnavailableError, DuplicateBrokerRegistrationError)
+
+
+class TopicsRead(NamedTuple):
+    """The table of topics, as a controller needs it that does not follow an image yet.
+
+    bring_together: makes of an image one with exactly those topics. rules: of elections, of these topics.
+    """
+
+    bring_together: Decision
+    rules: RulesOf
 
 
 class OtherBrokers(Protocol):
@@ -88,6 +99,7 @@ class Membership:
         cluster_id: str,
         store: ControlStore,
         replicas: Replicas,
+        rules: RulesOf,
         world: World,
         config: Callable[[], BrokerConfig],
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
@@ -109,6 +121,7 @@ class Membership:
             self._follow,
             world.clock,
             run_blocking,
+            rules,
             self._tell,
             lambda broker: self.others.is_refused(broker.broker_id),
         )
@@ -122,11 +135,12 @@ class Membership:
 
     # Joining
 
-    async def join(self, here: BrokerRegistration, bring_together: Decision) -> None:
+    async def join(self, here: BrokerRegistration, read_topics: Callable[[], TopicsRead]) -> None:
         """Register this incarnation and follow the first version in which it may lead.
 
-        `bring_together` is what a controller does first. Raise `KafkaStorageError` if the control store cannot be used,
-        `RequestTimedOutError` if the controller has not let it in within `initial.broker.registration.timeout.ms`.
+        `read_topics` blocks. A controller reads the table after the image: rows are written before the version that has them.
+        Raise `KafkaStorageError` if the control store cannot be used, `RequestTimedOutError` if the controller has not let it in
+        within `initial.broker.registration.timeout.ms`.
         """
         self._here = here
         began_ms = self._heard_ms = self._clock.monotonic_ms()
@@ -134,7 +148,8 @@ class Membership:
             image = self.newest = await self._run_blocking(self._store.load)
             try:
                 if await self._may_claim(image):
-                    joined = _with_member(image, here, bring_together, self._replicas.idle)
+                    topics: TopicsRead = await self._run_blocking(read_topics)
+                    joined = _with_member(image, here, topics, self._replicas.idle)
                     joined = replace(joined, cluster_id=self._cluster_id)
                     await self._commit(joined)
                     self._epoch = joined.brokers[self._broker_id].epoch
@@ -181,9 +196,9 @@ class Membership:
                 return
 
     async def _begin_control(self, image: ClusterImage) -> None:
-        """Become the controller, with the image whose commit has elected this broker."""
-        self.controller.activate(image)
+        """Become the controller, with the image whose commit has elected this broker: it decides on the topics that it follows."""
         await self._follow(image)
+        self.controller.activate(image)
         self._tell(image)
 
     # Living
@@ -355,7 +370,7 @@ class Membership:
 def _with_member(
     image: ClusterImage,
     here: BrokerRegistration,
-    bring_together: Decision,
+    topics: TopicsRead,
     logs: Mapping[ReplicaId, Log | KafkaError],
 ) -> ClusterImage:
     """Return the next version, with this broker as the controller, registered and leading what it has the logs of.
@@ -368,11 +383,11 @@ def _with_member(
     epoch = image.version + 1
     return decide_together(
         image,
-        bring_together,
+        topics.bring_together,
         partial(claim, broker_id=broker_id),
-        lambda now: now if known is None else fence_broker(now, broker_id, known.epoch, one_replica),
-        lambda now: register_broker(now, here, one_replica, is_clean=True),
-        lambda now: unfence_broker(now, broker_id, epoch, one_replica),
-        lambda now: report_offline_logs(now, broker_id, epoch, offline, one_replica),
+        lambda now: now if known is None else fence_broker(now, broker_id, known.epoch, topics.rules),
+        lambda now: register_broker(now, here, topics.rules, is_clean=True),
+        lambda now: unfence_broker(now, broker_id, epoch, topics.rules),
+        lambda now: report_offline_logs(now, broker_id, epoch, offline, topics.rules),
         partial(raise_leader_epochs, broker_id=broker_id, least=least_epochs),
     )

@@ -68,7 +68,8 @@ class JournalHost(Protocol):
 class JournalLifecycle(Generic[E, R, C]):
     """One coordinator and its journal's topic. Runs on the event loop's thread. Loading at the start blocks it.
 
-    `segment_bytes` applies to the topic's creation, as does the number of partitions of `writer`. `published` reads Delta's rows.
+    `segment_bytes`, `factor_setting`, the name of the setting of its replicas, and `config`, more settings of the topic, apply to
+    its creation, as does the number of partitions of `writer`. `published` reads Delta's rows.
     `keep(index, position)` writes records again that a trim would lose, and waits until they are durable. It may raise a
     `KafkaError`. `loaded` is called when partitions were loaded after the start, `resigned` with the entries of one that
     was unloaded before the stop.
@@ -78,6 +79,7 @@ class JournalLifecycle(Generic[E, R, C]):
         self,
         name: str,
         segment_bytes: int,
+        factor_setting: str,
         host: JournalHost,
         writer: JournalWriter,
         coordinator: JournaledCoordinator[E, R, C],
@@ -85,9 +87,16 @@ class JournalLifecycle(Generic[E, R, C]):
         keep: Callable[[int, int], Awaitable[None]] | None = None,
         loaded: Callable[[], None] = lambda: None,
         resigned: Callable[[Sequence[E]], None] = lambda entries: None,
+        config: Mapping[str, str] | None = None,
     ) -> None:
         self._name = name
-        self._segment_bytes = segment_bytes
+        self._factor_setting = factor_setting
+        self._config = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            _size_setting(segment_bytes): str(segment_bytes),
+            **(config or {}),
+        }
         self._host = host
         self._writer = writer
         self._coordinator = coordinator
@@ -140,11 +149,8 @@ class JournalLifecycle(Generic[E, R, C]):
         new = NewTopic(
             self._name,
             self._writer.partitions,
-            config={
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                _size_setting(self._segment_bytes): str(self._segment_bytes),
-            },
+            self._host.topic_admin.plans.journal_factor(self._factor_setting),
+            config=self._config,
         )
         try:
             await self._host.topic_admin.create(new, timeout_ms=self._host.config.request_timeout_ms)

@@ -72,6 +72,7 @@ class GroupService:
         self.journal = JournalLifecycle(
             GROUP_JOURNAL,
             config.offsets_topic_segment_bytes,
+            "offsets.topic.replication.factor",
             host,
             writer,
             self.coordinator.journaled,

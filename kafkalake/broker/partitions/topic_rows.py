@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kafkalake.broker.partitions.topics import Topic
+from kafkalake.cluster.election import ElectionRules, RulesOf
 from kafkalake.config.layers import Settings
 from kafkalake.config.setting import Value
 from kafkalake.config.stored import parse_stored_overrides
@@ -23,6 +24,12 @@ def topic_of(row: TopicRow, settings: Settings) -> Topic:
         logger.warning("topic setting ignored topic=%s error=%s", row.topic, problem)
     config = settings.topic(overrides)
     return Topic(row.topic, uuid.UUID(row.topic_id), overrides, config, row.created_at_ms)
+
+
+def election_rules_of(rows: Iterable[TopicRow], settings: Settings) -> RulesOf:
+    """Return the rules of elections by topic id, Kafka's defaults for topics without a row."""
+    rules = {uuid.UUID(row.topic_id): topic_of(row, settings).election_rules for row in rows}
+    return lambda topic_id: rules.get(topic_id, ElectionRules())
 
 
 def overrides_as_text(overrides: Mapping[str, Value]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from kafkalake.broker.partitions.partition import Partition
+from kafkalake.cluster.election import ElectionRules
 from kafkalake.cluster.image import ClusterImage, PartitionRegistration
 from kafkalake.config.setting import Value
 from kafkalake.config.topics import TopicConfig
@@ -41,6 +42,11 @@ class Topic:
         if replica is None:
             raise NotLeaderOrFollowerError() if 0 <= index < len(self.registrations) else UnknownTopicOrPartitionError()
         return replica
+
+    @property
+    def election_rules(self) -> ElectionRules:
+        """The settings that elections of its leaders follow."""
+        return ElectionRules(self.config.min_insync_replicas, self.config.unclean_leader_election_enable)
 
     @property
     def is_flushed_by_time(self) -> bool:
@@ -127,6 +133,11 @@ class Topics:
         if topic is None:
             raise UnknownTopicIdError()
         return topic
+
+    def election_rules(self, topic_id: UUID) -> ElectionRules:
+        """Return the rules of a topic's elections, Kafka's defaults if it is not served."""
+        topic = self._by_id.get(topic_id)
+        return ElectionRules() if topic is None else topic.election_rules
 
     def leader(self, name: str, index: int) -> Partition:
         """Return a partition that this broker leads. Raise as `Topic.leader`, and if there is no such topic."""

@@ -83,11 +83,13 @@ class TransactionService:
         self.journal = JournalLifecycle(
             TRANSACTION_JOURNAL,
             config.transaction_state_log_segment_bytes,
+            "transaction.state.log.replication.factor",
             host,
             writer,
             self.coordinator.journaled,
             self._published,
             resigned=self._resigned,
+            config={"min.insync.replicas": str(config.transaction_state_log_min_isr)},
         )
 
     def stop(self) -> None:

@@ -63,13 +63,13 @@ async def _create(request: Request[CreateTopicsRequest], asked: CreatableTopic) 
         {config.name: config.value for config in asked.configs},
     )
     admin = request.context.broker.topic_admin
-    count = admin.plans.plan(new)
+    plan = admin.plans.plan(new)
     topic = await admin.create(new, timeout_ms=request.body.timeout, validate_only=request.body.validate_only)
     return CreatableTopicResult(
         name=asked.name,
         topic_id=None if request.body.validate_only else topic.topic_id,
-        num_partitions=count,
-        replication_factor=1,
+        num_partitions=plan.partitions,
+        replication_factor=plan.replication_factor,
         configs=_configs(request, topic),
     )
 
