@@ -23,7 +23,6 @@ _ACCEPTED: dict[str, tuple[tuple[str, Kind, Value] | tuple[str, Kind, Value, Upd
         ("num.network.threads", Kind.INT, 3, _CLUSTER),
         ("num.recovery.threads.per.data.dir", Kind.INT, 2, _CLUSTER),
         ("num.replica.alter.log.dirs.threads", Kind.INT, None),
-        ("num.replica.fetchers", Kind.INT, 1, _CLUSTER),
     ),
     "Kafka's log cleaner; here a job compacts.": (
         ("log.cleaner.backoff.ms", Kind.LONG, 15_000, _CLUSTER),
@@ -61,16 +60,9 @@ _ACCEPTED: dict[str, tuple[tuple[str, Kind, Value] | tuple[str, Kind, Value, Upd
         ("server.max.startup.time.ms", Kind.LONG, LONG_MAX),
         ("unclean.leader.election.interval.ms", Kind.LONG, 300_000),
     ),
-    "Replication, which one broker has no use for.": (
-        ("replica.fetch.backoff.ms", Kind.INT, 1_000),
-        ("replica.fetch.max.bytes", Kind.INT, 1_048_576),
-        ("replica.fetch.min.bytes", Kind.INT, 1),
-        ("replica.fetch.response.max.bytes", Kind.INT, 10_485_760),
-        ("replica.fetch.wait.max.ms", Kind.INT, 500),
+    "Parts of Kafka's replication; the high watermark here is written whenever it moves.": (
         ("replica.high.watermark.checkpoint.interval.ms", Kind.LONG, 5_000),
-        ("replica.lag.time.max.ms", Kind.LONG, 30_000),
         ("replica.socket.receive.buffer.bytes", Kind.INT, 65_536),
-        ("replica.socket.timeout.ms", Kind.INT, 30_000),
         ("share.coordinator.state.topic.min.isr", Kind.SHORT, 2),
         ("share.coordinator.state.topic.replication.factor", Kind.SHORT, 3),
     ),

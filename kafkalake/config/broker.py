@@ -1,8 +1,8 @@
 """All broker settings of kafkalake: Kafka's name, type, default, range and effect here.
 
-`BrokerConfig` has the broker's own settings, with those of a member of a cluster (`config/membership.py`). The defaults of the
-topic settings (`config/topics.py`) are broker settings, too, and so are those of Kafka's own parts (`config/accepted.py`). Source
-of names, types, defaults and ranges: Apache Kafka 4.1, "Broker Configs".
+`BrokerConfig` has the broker's own settings, with those of a member of a cluster (`config/membership.py`) and of replication
+(`config/replication.py`). The defaults of the topic settings (`config/topics.py`) are broker settings, too, and so are those of
+Kafka's own parts (`config/accepted.py`). Source of names, types, defaults and ranges: Apache Kafka 4.1, "Broker Configs".
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kafkalake.config.accepted import ACCEPTED_SETTINGS
-from kafkalake.config.membership import MembershipConfig
+from kafkalake.config.replication import ReplicationConfig
 from kafkalake.config.setting import (
     INT_MAX,
     LONG_MAX,
@@ -29,7 +29,7 @@ _CLUSTER = Update.CLUSTER_WIDE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(MembershipConfig):
+class BrokerConfig(ReplicationConfig):
     """The broker's own settings, each with its definition. Fields are Kafka's names with underscores."""
 
     auto_create_topics_enable: bool = define(

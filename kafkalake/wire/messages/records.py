@@ -122,6 +122,7 @@ class WholeSegment(Message):
     next_offset: int = -1
     generation: int = 0
     size_bytes: int = 0
+    txn_index_bytes: int = 0
 
 
 class PartitionData(Message):

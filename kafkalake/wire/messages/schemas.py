@@ -99,6 +99,7 @@ class WholeSegment:
     next_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
     generation: i32 = field(metadata={"kafka_type": "int32"}, default=i32(0))
     size_bytes: i64 = field(metadata={"kafka_type": "int64"}, default=i64(0))
+    txn_index_bytes: i64 = field(metadata={"kafka_type": "int64"}, default=i64(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
