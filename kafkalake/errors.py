@@ -11,6 +11,7 @@
     │   ├── BrokerRefusedError        nothing listens there: the connection was refused
     │   └── ConnectionLostError       the connection broke; the broker may or may not have processed the request
     │       └── ResponseTimedOutError the same, because no response came in time
+    ├── DivergedLogError              a replica's log is no prefix of its leader's
     ├── StaleImageError               the cluster has changed since the image that a decision was made on
     └── KafkaError                    errors with a Kafka error code; one class per code in use
 
@@ -77,6 +78,10 @@ class ConnectionLostError(BrokerUnavailableError):
 
 class ResponseTimedOutError(ConnectionLostError):
     """The response did not come in time."""
+
+
+class DivergedLogError(KafkaLakeError):
+    """A replica's log is no prefix of its leader's: segments begin elsewhere, or epochs decrease. Nothing was changed."""
 
 
 class StaleImageError(KafkaLakeError):

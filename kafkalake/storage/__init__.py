@@ -14,6 +14,7 @@
     timestamp_search                    time -> offset
     generations, cleaning, rewrite      segments rewritten by jobs: the files in use, the compaction decision, the rewrite
     log_access, log_state, log_segments what the parts of a log share, its offsets and producers, its segments as they change
+    replica_read, replica_run, log_copy the leader's messages as followers read, verify and write them
     log_reader, log_start, log          reading a log, moving its start, and the whole: append, read, roll, high watermark
     sealed_segment, config              segment descriptions, settings
     verify, dump                        read-only, for any process

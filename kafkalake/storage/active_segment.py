@@ -11,6 +11,7 @@ segments. The last entry, written at sealing, is the largest of the whole segmen
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,10 @@ import numpy as np
 from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.schema import PREAMBLE, footer
 from kafkalake.storage.files import read_all, write_all
+from kafkalake.storage.index import indexed_messages
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
+from kafkalake.storage.replica_run import ReplicaRun
 from kafkalake.storage.segment import FIRST_MESSAGE, Segment
 from kafkalake.storage.segment_kernels import NO_TIMESTAMP, walk_blocks
 from kafkalake.storage.segment_names import TXN_INDEX_SUFFIX
@@ -142,33 +145,46 @@ class ActiveSegment(Segment):
 
         Raise `OSError` if I/O fails, leaving the segment unchanged.
         """
-        if not self._end:
-            self._create()
-        position = self._end
-        file = self._open_files.get(self.path, write=True)
-        try:
-            write_all(self._open_files.files, file.descriptor, message, position)
-        except OSError:
-            self._cut()
-            raise
+        position = self._write(message)
         if position - self._indexed_at >= self._index_interval_bytes:
-            self._index(base_offset, position)
+            self._index(base_offset, position, self.content.max_timestamp)
         self.content.add(records, next_offset, smallest, largest, largest_at)
         self._end = position + len(message)
 
-    def write_aborted(self, aborted: AbortedTransaction) -> None:
-        """Write the index entry of the transaction that the next message aborts. `count_aborted` makes it permanent.
+    def append_run(self, messages: Any, run: ReplicaRun) -> None:
+        """Write the bytes of whole messages, which `run` describes. Raise `OSError` if I/O fails, leaving the segment unchanged."""
+        origin = self._write(messages)
+        for number in indexed_messages(run.positions[:-1], self._indexed_at - origin, self._index_interval_bytes):
+            earlier = max(self.content.max_timestamp, int(run.tops[:number].max(initial=-1)))
+            self._index(int(run.bases[number]), origin + int(run.positions[number]), earlier)
+        self.content.add(run.records, run.next_offset, run.min_timestamp, run.max_timestamp, run.max_timestamp_offset)
+        self._end = origin + len(messages)
 
-        Precedes the marker, so that no reader sees the marker without the entry. Raise `OSError` if I/O fails.
+    def _write(self, data: Any) -> int:
+        """Write bytes behind the last message and return their position. Raise `OSError` if I/O fails."""
+        if not self._end:
+            self._create()
+        file = self._open_files.get(self.path, write=True)
+        try:
+            write_all(self._open_files.files, file.descriptor, data, self._end)
+        except OSError:
+            self._cut()
+            raise
+        return self._end
+
+    def write_aborted(self, aborted: Sequence[AbortedTransaction]) -> None:
+        """Write the index entries of the transactions that the next messages abort. `count_aborted` makes them permanent.
+
+        Precedes the markers, so that no reader sees a marker without its entry. Raise `OSError` if I/O fails.
         """
         self._has_uncounted = True
         file = self._open_files.get(self.path_of(TXN_INDEX_SUFFIX), write=True, create=True)
-        entry = encode_aborted(aborted, self._aborted)
-        write_all(self._open_files.files, file.descriptor, entry, self._aborted * ENTRY_BYTES)
+        entries = b"".join(encode_aborted(each, number) for number, each in enumerate(aborted, self._aborted))
+        write_all(self._open_files.files, file.descriptor, entries, self._aborted * ENTRY_BYTES)
 
-    def count_aborted(self) -> None:
-        """Keep the entry of `write_aborted`, after its marker was appended."""
-        self._aborted += 1
+    def count_aborted(self, entries: int) -> None:
+        """Keep the entries of `write_aborted`, after their markers were appended."""
+        self._aborted += entries
         self._has_uncounted = False
 
     def seal(self) -> int:
@@ -213,11 +229,11 @@ class ActiveSegment(Segment):
                 index.rewrite([])
         self.time_index.append(self.earlier_max_timestamp, 0)
 
-    def _index(self, offset: int, position: int) -> None:
+    def _index(self, offset: int, position: int, earlier_max_timestamp: int) -> None:
         with contextlib.suppress(OSError):  # the entry stays in memory: 16 bytes for each index interval
             self.index.append(offset, position)
         with contextlib.suppress(OSError):
-            self.time_index.append(self.content.max_timestamp, offset - self.base_offset)
+            self.time_index.append(earlier_max_timestamp, offset - self.base_offset)
         self._indexed_at = position
 
     def _seal_indexes(self) -> None:

@@ -43,6 +43,10 @@ class Durability:
         """The number of data files that need fsync."""
         return len(self._unsynced)
 
+    def lower(self, recovery_point: int) -> None:
+        """Take back that offsets at and above `recovery_point` are on disk: they will be removed."""
+        self.recovery_point = min(self.recovery_point, recovery_point)
+
     def segment_began(self, path: str) -> None:
         """Add a data file that is about to be written."""
         self._unsynced.append(path)

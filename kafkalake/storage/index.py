@@ -76,6 +76,17 @@ def _last_not_above(data: bytes | bytearray, key: int) -> tuple[int, int] | None
     return None
 
 
+def indexed_messages(positions: npt.NDArray[np.int64], indexed_at: int, interval_bytes: int) -> list[int]:
+    """Return the numbers of the messages (at `positions`, ascending) that get an entry, after the one at position `indexed_at`."""
+    numbers = []
+    number = int(np.searchsorted(positions, indexed_at + interval_bytes))
+    while number < len(positions):
+        numbers.append(number)
+        following = int(np.searchsorted(positions, int(positions[number]) + interval_bytes))
+        number = max(number + 1, following)
+    return numbers
+
+
 class Index:
     """One index file. Only the log's one writer appends. `lookup` is safe from any thread."""
 

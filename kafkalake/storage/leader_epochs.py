@@ -31,6 +31,12 @@ class LeaderEpochs:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def copy(self) -> LeaderEpochs:
+        """Return a copy."""
+        copied = LeaderEpochs()
+        copied._epochs, copied._starts = list(self._epochs), list(self._starts)
+        return copied
+
     def entries(self) -> list[tuple[int, int]]:
         """Return (epoch, start offset) pairs, oldest first."""
         return list(zip(self._epochs, self._starts, strict=True))

@@ -18,7 +18,7 @@ from typing import Any
 from uuid import UUID
 
 from kafkalake.clock import Clock
-from kafkalake.errors import CorruptSegmentError, KafkaStorageError, LakeError, as_value
+from kafkalake.errors import KafkaStorageError, LakeError, as_value
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.message_set import CODECS
 from kafkalake.storage.append_group import Answer, AppendGroup, AppendResult, control_batch
@@ -28,6 +28,7 @@ from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.leader_epochs import LeaderEpochs
 from kafkalake.storage.listing import Listing
 from kafkalake.storage.log_access import LogAccess, storage_error
+from kafkalake.storage.log_copy import Appended, LogCopy
 from kafkalake.storage.log_events import LogEvents, NoEvents
 from kafkalake.storage.log_reader import LogReader
 from kafkalake.storage.log_segments import LogSegments
@@ -54,6 +55,7 @@ class Log(LogReader):
         segments = LogSegments(access, state, recovered, swapped, events)
         super().__init__(access, state, segments)
         self._start = LogStart(access, state, segments)
+        self._copy = LogCopy(access, state, segments)
         self._discard = False
         """Whether records above the high watermark are to be discarded, because a flush failed and the clean-up did too."""
 
@@ -147,6 +149,20 @@ class Log(LogReader):
             self._state.producers.end(marker, offset, group.now_ms)
             return AppendResult(offset, offset, -1, self._state.log_start_offset)
 
+    def append_replica(self, messages: Any, segment_base_offset: int, *, ends_segment: bool = False) -> Appended:
+        """Append whole messages of the leader (bytes-like, from `read_replica`) as they are, and return their place.
+
+        They are in the leader's segment at `segment_base_offset`, and with `ends_segment` they are its last. The log rolls where
+        the leader's did, without messages too. Raise, with the log unchanged, CorruptMessageError if bytes are damaged, missing or
+        out of order, OffsetOutOfRangeError if they do not begin at the log end, DivergedLogError if this log is no prefix of the
+        leader's, KafkaStorageError if I/O fails or the log is closed.
+        """
+        with self._access.lock:
+            if self._discard:
+                raise self._refusal_after_failed_flush()
+            with self._access.guarded("append"):
+                return self._copy.append(messages, segment_base_offset, ends_segment=ends_segment)
+
     def _group(self, leader_epoch: int) -> AppendGroup:
         return AppendGroup(
             self._state.log_end_offset,
@@ -181,7 +197,7 @@ class Log(LogReader):
         message, smallest = write_message(group.batches, CODECS[self._access.config.segment_compression])
         active = self._segments.active_for(len(message), group)
         if aborted is not None:
-            active.write_aborted(aborted)
+            active.write_aborted([aborted])
             self._segments.durability.file_made()
         active.append(
             message,
@@ -193,7 +209,7 @@ class Log(LogReader):
             group.max_timestamp_offset,
         )
         if aborted is not None:
-            active.count_aborted()
+            active.count_aborted(1)
         self._state.appended(group)
         self._segments.durability.appended(max(group.records, 1))  # a marker counts as one record
 
@@ -263,11 +279,17 @@ class Log(LogReader):
             self._segments.roll()
             self._segments.write_state()
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Begin a leader epoch at the log end, durably, before any append in it. Raise KafkaStorageError if I/O fails."""
-        with self._access.lock, self._access.guarded("begin epoch"):
-            if self._state.begin_epoch(epoch):
-                self._segments.write_state(sync=True)
+    def take_over(self, epoch: int) -> None:
+        """Lead with a new leader epoch: durably begin it at the log end and in a new segment, before any append in it.
+
+        Other replicas may have fewer records, and the last leader's high watermark may have been larger than this log's. Until
+        it has reached the present log end, `state` says so. Raise KafkaStorageError if I/O fails: then try it again.
+        """
+        with self._access.lock, self._access.guarded("take over"):
+            if epoch > self._state.epochs.latest:
+                self._segments.roll()
+                self._segments.write_state(new_epoch=epoch, sync=True)
+                self._state.begin_epoch(epoch)
 
     def flush_due(self) -> bool:
         """Return whether flush.messages or flush.ms requires a `flush` before acknowledging."""
@@ -309,25 +331,28 @@ class Log(LogReader):
             durability.forced(forcing)
 
     def _discard_unacknowledged(self) -> None:
-        self.truncate_to(self._state.high_watermark)
+        self.truncate_to(max(self._state.high_watermark, self._state.takeover_offset))
         self._discard = False
 
-    def truncate_to(self, offset: int) -> None:
-        """Remove records at and above `offset` from the log, by whole messages. `offset` must be >= the high watermark.
+    def truncate_to(self, offset: int, *, below_high_watermark: bool = False) -> None:
+        """Remove records at and above `offset`, a message border, and the leader epochs that began there.
 
-        Reloads the remaining log from disk as a restart does. Raise `OSError` if I/O fails. A retry or a restart then
-        completes the truncation. Raise `KafkaStorageError` without a change if a record below `offset` is damaged.
+        With `below_high_watermark` also visible ones, because their leader was not elected from the in-sync replicas. The log then
+        ends below `offset` if that is inside a message or a rewritten segment. Reloads the rest from disk as a restart does.
+        Raise `KafkaStorageError` if I/O fails, then a retry or a restart completes the truncation, and without a change if a record
+        below `offset` is damaged.
         """
-        with self._access.lock:
-            self._access.check_open()
-            assert offset >= self._state.high_watermark, "what consumers have seen stays"
-            if offset < self._state.log_end_offset:
-                try:
-                    recovered = self._segments.truncate(offset)
-                except CorruptSegmentError as error:
-                    raise storage_error(self.directory, "truncate", error) from error
-                self._state.load(recovered)
-                self._segments.load(recovered)
+        with self._access.lock, self._access.guarded("truncate"):
+            self._copy.truncate(offset, below_high_watermark=below_high_watermark)
+
+    def restart_at(self, offset: int) -> None:
+        """Remove all records, producers and leader epochs: the log is empty, and begins and ends at `offset`.
+
+        For a follower whose log has nothing in common with its leader's. Raise `KafkaStorageError` if I/O fails, then a retry
+        completes it.
+        """
+        with self._access.lock, self._access.guarded("start anew"):
+            self._copy.restart(offset)
 
     def close(self) -> None:
         """Seal the active segment and write a clean state, so that the next start needs no scan.

@@ -5,13 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 
-from kafkalake.errors import CorruptSegmentError
+from kafkalake.errors import CorruptSegmentError, OffsetOutOfRangeError
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log_access import LogAccess, storage_error
 from kafkalake.storage.log_segments import LogSegments
 from kafkalake.storage.log_state import LogState
 from kafkalake.storage.producer_state import AbortedTransaction, ProducerStateEntry
+from kafkalake.storage.replica_read import ReplicaRead, SegmentRef, read_at_end, read_file, read_messages
 from kafkalake.storage.scanner import scan_segment
 from kafkalake.storage.sealed_segment import SealedSegment, describe
 from kafkalake.storage.segments import is_empty, no_messages
@@ -62,6 +63,17 @@ class LogReader:
     def leader_epoch(self) -> int:
         """The newest leader epoch of the log, -1 for none. Never decreases."""
         return self._state.leader_epoch
+
+    @property
+    def latest_epoch(self) -> int:
+        """The epoch of the newest records or of the own leadership since, -1 for none. Decreases if the log is truncated."""
+        return self._state.epochs.latest
+
+    @property
+    def takeover_offset(self) -> int:
+        """The offset below which the high watermark may lag that of the leader before, 0 if it does not."""
+        state = self._state
+        return state.takeover_offset if state.high_watermark < state.takeover_offset else 0
 
     @property
     def recovery_point(self) -> int:
@@ -134,6 +146,41 @@ class LogReader:
             if isinstance(error, OSError):
                 raise storage_error(access.directory, "read", error) from error
             raise
+
+    @property
+    def replica_start_offset(self) -> int:
+        """The base offset of the first segment, where a replica without records begins to copy. At most the log start."""
+        bases, active = self._segments.listed.bases, self._segments.listed.active
+        if bases:
+            return bases[0]
+        return self._state.log_end_offset if active is None else active.base_offset
+
+    def read_replica(self, offset: int, max_bytes: int) -> ReplicaRead:
+        """Return the messages from the one that begins at `offset` on, for a follower: up to `max_bytes`, at least one.
+
+        Up to the log end, not the high watermark. At the log end there are none. Raise OffsetOutOfRangeError if `offset` is not in
+        [`replica_start_offset`, log end] or no message begins there, CorruptSegmentError on damage, KafkaStorageError if I/O fails
+        or the log is closed.
+        """
+        end, listed = self._state.log_end_offset, self._segments.listed
+        if not self.replica_start_offset <= offset <= end:
+            raise self._state.out_of_range(offset)
+        with self._access.guarded("read"):
+            return read_at_end(listed, end) if offset == end else read_messages(listed, offset, max_bytes, end)
+
+    def read_segment_file(self, ref: SegmentRef, position: int, length: int) -> bytes:
+        """Return up to `length` bytes of the files of a sealed segment from `position` on, see `SegmentRef`.
+
+        Raise OffsetOutOfRangeError if this log does not have the segment in that generation, CorruptSegmentError if its file became
+        shorter, KafkaStorageError if I/O fails or the log is closed.
+        """
+        listed = self._segments.listed
+        with self._access.guarded("read"):
+            if ref.base_offset not in listed.bases or listed.generations.get(ref.base_offset, 0) != ref.generation:
+                raise OffsetOutOfRangeError(
+                    f"no segment begins at offset {ref.base_offset} in generation {ref.generation}"
+                )
+            return read_file(listed.sealed(ref.base_offset), ref, position, length)
 
     def read_behind_damage(self, offset: int, max_bytes: int) -> MessageSet:
         """Return whole messages below the high watermark from the first one after the damage at `offset`, possibly none.

@@ -11,6 +11,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from kafkalake.errors import DivergedLogError
 from kafkalake.storage.active_segment import MAXIMUM_RELATIVE_OFFSET, ActiveSegment
 from kafkalake.storage.append_group import AppendGroup
 from kafkalake.storage.deleted_files import DeletedFiles
@@ -22,9 +23,8 @@ from kafkalake.storage.log_state import LogState
 from kafkalake.storage.open_files import OpenFile
 from kafkalake.storage.recovery import Recovered, Recovery, is_whole
 from kafkalake.storage.sealed_segment import describe
-from kafkalake.storage.segment import Segment
-from kafkalake.storage.segment_names import SUFFIXES, file_name
-from kafkalake.storage.segments import Segments
+from kafkalake.storage.segment_names import SUFFIXES, begins_from, file_name
+from kafkalake.storage.segments import Cut, Segments
 from kafkalake.storage.state import STATE_FILE, PartitionState, StateFile, boot_id
 
 logger = logging.getLogger(__name__)
@@ -61,6 +61,8 @@ class LogSegments:
             self.durability.segment_began(segment.path)
         self.durability.appended(state.log_end_offset - state.recovery_point)
         self._state_file = StateFile(f"{directory}/{STATE_FILE}", open_files, recovered.sequence)
+        self._is_touched = not recovered.intact
+        """Whether the state on the disk cannot be a clean one, which would hide that a file became shorter."""
         if not recovered.intact:
             self._state.snapshots.remove_above(state.log_end_offset)
             self._state_file.trim()
@@ -88,18 +90,41 @@ class LogSegments:
             if full or far or active.age_ms(group.max_timestamp, group.now_ms) >= config.segment_ms:
                 self.roll()
                 active = None
-        if active is None:
-            active = ActiveSegment(
-                self._access.directory,
-                self._state.log_end_offset,
-                self._access.open_files,
-                index_interval_bytes=config.index_interval_bytes,
-                earlier_max_timestamp=self._state.max_timestamp,
-            )
-            self.listed.begin_active(active)
-            self.durability.segment_began(active.path)
+        active = active or self._begin_active()
         if active.empty:
             active.begin(group.now_ms, group.max_timestamp)
+        return active
+
+    def active_at(self, base_offset: int) -> ActiveSegment:
+        """Return the segment for messages of the leader's segment at `base_offset`, rolling where the leader rolled.
+
+        Raise DivergedLogError if this log has another segment there, `OSError` if I/O fails.
+        """
+        self.roll_at(base_offset)
+        active = self.listed.active or self._begin_active()
+        if active.base_offset != base_offset:
+            raise DivergedLogError(
+                f"{self._access.directory}: the segment is at offset {active.base_offset}, the leader's at {base_offset}"
+            )
+        if active.empty:
+            active.begin(self._access.clock.now_ms(), -1)
+        return active
+
+    def roll_at(self, base_offset: int) -> None:
+        """Seal the active segment if the leader's next one begins at the log end, `base_offset`. Raise `OSError` if I/O fails."""
+        if base_offset == self._state.log_end_offset:
+            self.roll()
+
+    def _begin_active(self) -> ActiveSegment:
+        active = ActiveSegment(
+            self._access.directory,
+            self._state.log_end_offset,
+            self._access.open_files,
+            index_interval_bytes=self._access.config.index_interval_bytes,
+            earlier_max_timestamp=self._state.max_timestamp,
+        )
+        self.listed.begin_active(active)
+        self.durability.segment_began(active.path)
         return active
 
     def roll(self) -> None:
@@ -120,28 +145,44 @@ class LogSegments:
         high_watermark: int | None = None,
         last_stable_offset: int | None = None,
         *,
+        new_epoch: int | None = None,
         clean: bool = False,
         sync: bool = False,
     ) -> OpenFile:
-        """Publish the log's offsets, or these in their place, to other processes. Raise `OSError` if I/O fails."""
+        """Publish the log's offsets, or these in their place, to other processes. Raise `OSError` if I/O fails.
+
+        new_epoch: the leader epoch that begins at the log end.
+        """
+        state = self._present(high_watermark, last_stable_offset, new_epoch=new_epoch, clean=clean)
+        return self._state_file.write(state, sync=sync)
+
+    def _present(
+        self,
+        high_watermark: int | None = None,
+        last_stable_offset: int | None = None,
+        *,
+        new_epoch: int | None = None,
+        clean: bool = False,
+    ) -> PartitionState:
         state, active = self._state, self.listed.active
-        return self._state_file.write(
-            PartitionState(
-                state.log_start_offset,
-                state.high_watermark if high_watermark is None else high_watermark,
-                state.last_stable_offset if last_stable_offset is None else last_stable_offset,
-                state.log_end_offset,
-                state.leader_epoch,
-                state.log_end_offset if active is None else active.base_offset,
-                0 if active is None else active.end(),
-                clean,
-                self.durability.recovery_point,
-                state.max_timestamp,
-                state.max_timestamp_offset,
-                0 if active is None else active.created_ms,
-                boot_id(),
-            ),
-            sync=sync,
+        if high_watermark is None:
+            high_watermark = state.high_watermark
+        takeover_offset = state.takeover_offset if new_epoch is None else state.log_end_offset
+        return PartitionState(
+            state.log_start_offset,
+            high_watermark,
+            state.last_stable_offset if last_stable_offset is None else last_stable_offset,
+            state.log_end_offset,
+            state.leader_epoch if new_epoch is None else new_epoch,
+            state.log_end_offset if active is None else active.base_offset,
+            0 if active is None else active.end(),
+            clean,
+            self.durability.recovery_point,
+            state.max_timestamp,
+            state.max_timestamp_offset,
+            0 if active is None else active.created_ms,
+            boot_id(),
+            takeover_offset if high_watermark < takeover_offset else 0,
         )
 
     def remove_before_start(self) -> None:
@@ -194,42 +235,96 @@ class LogSegments:
             return self.durability.sealed(path, self.sealed_end)
         return self.durability.all(path, self._state.log_end_offset)
 
-    def truncate(self, offset: int) -> Recovered:
-        """Remove the bytes of records at and above `offset`, by whole messages, and return what recovery finds then.
+    def truncate(self, cut: Cut) -> Recovered:
+        """Remove all records behind `cut` and return what recovery finds then.
 
         Raise `OSError` if I/O fails. A retry or a restart then completes the truncation.
         """
-        access, listed = self._access, self.listed
-        cut, position = listed.cut_position(offset)
-        end = self._state.log_end_offset
-        logger.warning("truncating: directory=%s from=%d to=%d", access.directory, end, offset)
-        dropped = False
-        for segment in reversed(list(listed.in_order())):
-            if segment.base_offset <= cut.base_offset:
-                break
-            self._drop(segment)
-            dropped = True
-        if dropped:
-            access.files.sync_directory(access.directory)  # a crash must not bring one back after the log grew past it
-        self._no_longer_sealed(cut)
-        file = access.open_files.get(cut.path, write=True)
-        access.files.truncate(file.descriptor, position)
-        if isinstance(cut, ActiveSegment):
-            cut.ends_at(position)  # for a retry, if a later step fails
-        listed.forget()
-        self._state.truncate(cut.base_offset, offset)
+        access, state = self._access, self._state
+        is_rewritten = bool(self.generation_of(cut.base_offset))
+        if is_rewritten and self.listed.bases[0] == cut.base_offset:
+            return self.restart(cut.base_offset)
+        logger.warning("truncating: directory=%s from=%d to=%d", access.directory, state.log_end_offset, cut.offset)
+        self._forget_above(cut.offset, state.log_end_offset)
+        self._drop_from(cut.base_offset + (not is_rewritten))
+        if not is_rewritten:
+            self._cut(cut)
+        state.truncate(cut.base_offset, cut.offset)
         self.write_state()
+        return self._recover()
+
+    def restart(self, offset: int) -> Recovered:
+        """Remove all records and return an empty log that begins at `offset`. Raise as `truncate`."""
+        access, state = self._access, self._state
+        logger.warning("starting anew: directory=%s end=%d at=%d", access.directory, state.log_end_offset, offset)
+        first = min([*self.listed.bases[:1], self.sealed_end])
+        self._forget_above(first, first)
+        self._drop_from(0)
+        state.forget_all()
+        empty = PartitionState(
+            offset,
+            offset,
+            offset,
+            offset,
+            state.leader_epoch,
+            offset,
+            clean=True,
+            recovery_point=offset,
+            boot_id=boot_id(),
+        )
+        self._state_file.write(empty, sync=True)
+        return self._recover()
+
+    def ends_in_sealed(self, base_offset: int) -> bool:
+        """Return whether the log ends with the sealed segment at `base_offset`, as after a close. The leader's may go on."""
+        return (
+            self.listed.active is None
+            and self.listed.bases[-1:] == [base_offset]
+            and not self.generation_of(base_offset)
+        )
+
+    def reopen(self) -> Recovered:
+        """Take the footer off the last sealed segment and return the log that goes on in it. Raise as `truncate`."""
+        last = self.listed.sealed(self.listed.bases[-1])
+        return self.truncate(Cut(last.base_offset, last.end(), self._state.log_end_offset))
+
+    def _recover(self) -> Recovered:
+        access = self._access
+        self.listed.forget()
         return Recovery(access.directory, access.config, access.clock, access.open_files, self._swapped).run()
 
-    def _drop(self, segment: Segment) -> None:
+    def _forget_above(self, offset: int, log_end_offset: int) -> None:
+        """Write durably that neither the high watermark nor the recovery point is above `offset`, before a file is shorter.
+
+        log_end_offset: the log end to write, which counts if no segment is left.
+        """
+        is_behind = max(self._state.high_watermark, self.durability.recovery_point) <= offset
+        self._state.lower_high_watermark(offset)
+        self.durability.lower(offset)
+        if is_behind and self._is_touched and log_end_offset == self._state.log_end_offset:
+            return
+        self._state_file.write(self._present()._replace(log_end_offset=log_end_offset), sync=True)
+        self._is_touched = True
+
+    def _drop_from(self, offset: int) -> None:
+        """Remove the files of all segments that begin at or above `offset`, of any generation, the last ones first."""
         access = self._access
-        for suffix in SUFFIXES:
-            path = f"{access.directory}/{file_name(segment.base_offset, suffix)}"
+        for base in reversed([base for base in self.listed.bases if base >= offset]):
+            self._events.segment_removed(base, self.generation_of(base))
+        names = [name for name in access.files.list(access.directory) if begins_from(name, offset)]
+        for name in sorted(names, reverse=True):
+            path = f"{access.directory}/{name}"
             access.open_files.forget(path)
             with contextlib.suppress(FileNotFoundError):
                 access.files.unlink(path)
-        self._no_longer_sealed(segment)
+        if names:
+            access.files.sync_directory(access.directory)  # a crash must not bring one back after the log grew past it
 
-    def _no_longer_sealed(self, segment: Segment) -> None:
+    def _cut(self, cut: Cut) -> None:
+        """Truncate the segment in which the log ends from now on."""
+        access, segment = self._access, self.listed.holding(cut.base_offset)
         if segment.base_offset in self.listed.bases:
             self._events.segment_removed(segment.base_offset, self.generation_of(segment.base_offset))
+        access.files.truncate(access.open_files.get(segment.path, write=True).descriptor, cut.position)
+        if isinstance(segment, ActiveSegment):
+            segment.ends_at(cut.position)  # for a retry, if a later step fails

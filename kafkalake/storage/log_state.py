@@ -13,6 +13,8 @@ from kafkalake.storage.files import replace_file
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, encode_leader_epochs
 from kafkalake.storage.log_access import LogAccess
 from kafkalake.storage.recovery import Recovered
+from kafkalake.storage.replay import replay_epochs, replay_headers
+from kafkalake.storage.replica_run import ReplicaRun
 from kafkalake.storage.snapshot import Snapshot, Snapshots
 
 logger = logging.getLogger(__name__)
@@ -40,16 +42,31 @@ class LogState:
         self.leader_epoch = state.leader_epoch
         self.max_timestamp = state.max_timestamp
         self.max_timestamp_offset = state.max_timestamp_offset
+        self.takeover_offset = state.takeover_offset
+        """The log end when this replica became the leader, 0 without a meaning. See `PartitionState`."""
 
     def appended(self, group: AppendGroup) -> None:
         """Count a group whose bytes are written."""
         self.log_end_offset = group.next_offset
-        if group.max_timestamp > self.max_timestamp:
-            self.max_timestamp, self.max_timestamp_offset = group.max_timestamp, group.max_timestamp_offset
+        self._note_timestamp(group.max_timestamp, group.max_timestamp_offset)
         if group.leader_epoch > self.epochs.latest:
             self.epochs.assign(group.leader_epoch, group.base_offset)
             self.leader_epoch = max(self.leader_epoch, group.leader_epoch)
             self._save_epochs()
+
+    def copied(self, run: ReplicaRun) -> None:
+        """Count a leader's messages whose bytes are written."""
+        self.log_end_offset = run.next_offset
+        self._note_timestamp(run.max_timestamp, run.max_timestamp_offset)
+        replay_headers(run.headers, self.producers, 0, self._access.clock.now_ms())
+        if run.leader_epoch > self.epochs.latest:
+            replay_epochs(run.headers, self.epochs)
+            self.leader_epoch = max(self.leader_epoch, run.leader_epoch)
+            self._save_epochs()
+
+    def _note_timestamp(self, timestamp: int, offset: int) -> None:
+        if timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = timestamp, offset
 
     def stable_offset(self, high_watermark: int) -> int:
         """Return the last stable offset for a larger high watermark."""
@@ -71,13 +88,12 @@ class LogState:
         self.log_start_offset = before
         self.last_stable_offset = max(before, self.producers.stable_offset(self.high_watermark))
 
-    def begin_epoch(self, epoch: int) -> bool:
-        """Begin a leader epoch at the log end, durably. Return False if it is not a newer one. Raise `OSError` if I/O fails."""
-        if not self.epochs.assign(epoch, self.log_end_offset):
-            return False
-        replace_file(self._access.files, self._epochs_path, encode_leader_epochs(self.epochs), sync=True)
-        self.leader_epoch = epoch
-        return True
+    def begin_epoch(self, epoch: int) -> None:
+        """Begin a newer leader epoch at the log end, durably, as the leader. Raise `OSError` if I/O fails, without a change."""
+        epochs = self.epochs.copy()
+        epochs.assign(epoch, self.log_end_offset)
+        replace_file(self._access.files, self._epochs_path, encode_leader_epochs(epochs), sync=True)
+        self.epochs, self.leader_epoch, self.takeover_offset = epochs, epoch, self.log_end_offset
 
     def forget_epochs_before_start(self) -> None:
         """Remove the leader epochs that ended before the log start."""
@@ -87,8 +103,22 @@ class LogState:
     def truncate(self, segment_base_offset: int, offset: int) -> None:
         """Remove leader epochs at and above `offset`, and the snapshots above the segment that is cut there."""
         self.snapshots.remove_above(segment_base_offset)
+        self.truncate_epochs(offset)
+
+    def lower_high_watermark(self, offset: int) -> None:
+        """Show no record at or above `offset`, before they are removed."""
+        self.high_watermark = min(self.high_watermark, offset)
+        self.last_stable_offset = min(self.last_stable_offset, self.high_watermark)
+
+    def truncate_epochs(self, offset: int) -> None:
+        """Remove the leader epochs that began at or above `offset`."""
         if self.epochs.truncate_end(offset):
             self._save_epochs()
+
+    def forget_all(self) -> None:
+        """Remove all leader epochs and snapshots. Raise `OSError` if I/O fails."""
+        self.snapshots.remove_above(-1)
+        self.truncate_epochs(0)
 
     def save_snapshot(self) -> None:
         """Write the producers as of the log end. Raise `OSError` if I/O fails."""

@@ -21,7 +21,7 @@ every ended transaction whose marker is not yet below the high watermark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -174,6 +174,18 @@ def ended(known: ProducerStateEntry | None, marker: EndMarker, now_ms: int) -> P
     return ProducerStateEntry(marker.epoch, marker.coordinator_epoch, batches, NO_OFFSET, now_ms)
 
 
+def aborted_among(transactions: Mapping[int, int], marker: EndMarker, offset: int) -> AbortedTransaction | None:
+    """Return the transaction aborted by `marker` at `offset`. None for a commit or without an open transaction.
+
+    transactions: the first offset of each open transaction by producer id.
+    """
+    first = transactions.get(marker.producer_id)
+    if first is None or marker.control_type != ABORT:
+        return None
+    undecided = min((start for other, start in transactions.items() if other != marker.producer_id), default=offset + 1)
+    return AbortedTransaction(marker.producer_id, first, offset, undecided)
+
+
 @dataclass(slots=True)
 class PendingProducers:
     """Producer states to commit once the bytes are written. Dropped if the write fails."""
@@ -261,13 +273,11 @@ class Producers:
 
     def aborted_by(self, marker: EndMarker, offset: int) -> AbortedTransaction | None:
         """Return the transaction aborted by `marker` at `offset`. None for a commit or without an open transaction."""
-        first = self._open.get(marker.producer_id)
-        if first is None or marker.control_type != ABORT:
-            return None
-        undecided = min(
-            (start for other, start in self._open.items() if other != marker.producer_id), default=offset + 1
-        )
-        return AbortedTransaction(marker.producer_id, first, offset, undecided)
+        return aborted_among(self._open, marker, offset)
+
+    def open_transactions(self) -> dict[int, int]:
+        """Return the first offset of each open transaction by producer id, in the order of their begin."""
+        return dict(self._open)
 
     def end(self, marker: EndMarker, offset: int, now_ms: int) -> AbortedTransaction | None:
         """End the producer's transaction after its marker was written at `offset`. Return the transaction if aborted."""

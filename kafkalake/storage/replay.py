@@ -12,8 +12,16 @@ import numpy as np
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Int64s
 from kafkalake.record.message_set import MessageSet
+from kafkalake.storage.index import indexed_messages
 from kafkalake.storage.leader_epochs import LeaderEpochs
-from kafkalake.storage.producer_state import AbortedTransaction, Attempt, EndMarker, Producers
+from kafkalake.storage.producer_state import (
+    ABORT,
+    AbortedTransaction,
+    Attempt,
+    EndMarker,
+    Producers,
+    aborted_among,
+)
 from kafkalake.storage.segment import FIRST_MESSAGE
 
 
@@ -51,6 +59,34 @@ def replay_headers(headers: Int64s, producers: Producers, from_offset: int, now_
     return aborted
 
 
+def replay_epochs(headers: Int64s, epochs: LeaderEpochs) -> None:
+    """Add the leader epochs of batches to `epochs`."""
+    if int(headers[-1, at.LEADER_EPOCH]) > epochs.latest:
+        for epoch, offset in headers[:, [at.LEADER_EPOCH, at.BASE_OFFSET]].tolist():
+            epochs.assign(epoch, offset)
+
+
+def aborted_by_headers(headers: Int64s, producers: Producers) -> list[AbortedTransaction]:
+    """Return the transactions that the batches would abort after `producers`, which stay as they are."""
+    attributes = headers[:, at.ATTRIBUTES]
+    aborts = ((attributes & at.ATTRIBUTE_CONTROL) != 0) & (headers[:, at.CONTROL_TYPE] == ABORT)
+    if not aborts.any():
+        return []
+    aborted: list[AbortedTransaction] = []
+    transactions = producers.open_transactions()
+    relevant = (headers[:, at.PRODUCER_ID] >= 0) & ((attributes & at.ATTRIBUTE_TRANSACTIONAL) != 0)
+    for header in headers[relevant].tolist():
+        producer_id, offset = header[at.PRODUCER_ID], header[at.BASE_OFFSET]
+        if not header[at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL:
+            transactions.setdefault(producer_id, offset)
+            continue
+        transaction = aborted_among(transactions, marker_of(header), offset)
+        transactions.pop(producer_id, None)
+        if transaction is not None:
+            aborted.append(transaction)
+    return aborted
+
+
 @dataclass(slots=True)
 class Replay:
     """A visitor that collects the content of a segment's index files, producers and leader epochs."""
@@ -75,9 +111,7 @@ class Replay:
         self._index(messages, origin)
         self.has_losses |= bool((headers[:, at.CONTROL_TYPE] == at.LOST_RECORDS).any())
         self.aborted += replay_headers(headers, self.producers, self.producers_offset, self.now_ms)
-        if int(headers[-1, at.LEADER_EPOCH]) > self.epochs.latest:
-            for header in headers[:, [at.LEADER_EPOCH, at.BASE_OFFSET]].tolist():
-                self.epochs.assign(*header)
+        replay_epochs(headers, self.epochs)
 
     def force_entry(self) -> None:
         """Index the next message at any position: it follows damage that readers must get past."""
@@ -89,11 +123,9 @@ class Replay:
         tops = np.where(headers[:, at.RECORDS] > 0, headers[:, at.MAX_TIMESTAMP], -1)
         tops = np.maximum.reduceat(tops, messages.first_batch[:-1])
         before = np.maximum.accumulate(np.concatenate(([self.max_timestamp], tops)))
-        message = int(np.searchsorted(positions, self.indexed_at + self.index_interval_bytes))
-        while message < len(positions):
+        for message in indexed_messages(positions, self.indexed_at, self.index_interval_bytes):
             offset = int(headers[messages.first_batch[message], at.BASE_OFFSET])
             self.indexed_at = int(positions[message])
             self.offset_entries.append((offset, self.indexed_at))
             self.time_entries.append((int(before[message]), offset - self.base_offset))
-            message = max(message + 1, int(np.searchsorted(positions, self.indexed_at + self.index_interval_bytes)))
         self.max_timestamp = int(before[-1])

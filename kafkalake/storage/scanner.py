@@ -18,7 +18,7 @@ from kafkalake.record.schema import PREAMBLE
 from kafkalake.storage.active_segment import SegmentContent
 from kafkalake.storage.segment import FIRST_MESSAGE, Segment
 from kafkalake.storage.segment_kernels import NO_TIMESTAMP, find_message, next_message, smallest_timestamp
-from kafkalake.storage.segment_reader import End, SegmentReader, Stop, bases_of
+from kafkalake.storage.segment_reader import End, SegmentReader, Stop, bases_of, messages_in_order
 
 CHUNK_BYTES = 8 << 20
 
@@ -62,7 +62,7 @@ def scan_segment(
             end_of_pass = found
             break
         messages, position = found
-        in_order = _in_order(messages, content.next_offset)
+        in_order = messages_in_order(messages, content.next_offset)
         whole = messages.slice(0, in_order)
         if len(whole):
             if visit is not None:
@@ -75,19 +75,6 @@ def scan_segment(
     if end_of_pass.stop is Stop.SHORTER:
         raise OSError(errno.EIO, end_of_pass.reason, segment.path)
     return SegmentScan(*end_of_pass, content, reader.size, preamble_right)
-
-
-def _in_order(messages: MessageSet, next_offset: int) -> int:
-    """Return the number of messages with contiguous offsets from `next_offset` on, batch by batch."""
-    if not len(messages):
-        return 0
-    bases = messages.headers[:, at.BASE_OFFSET]
-    ends = bases + messages.headers[:, at.LAST_OFFSET_DELTA] + 1
-    floors = np.concatenate(([next_offset], ends[:-1]))
-    wrong = np.nonzero((bases != floors) | (ends <= bases))[0]
-    if not len(wrong):
-        return len(messages)
-    return int(np.searchsorted(messages.first_batch, wrong[0], side="right")) - 1
 
 
 def _count(content: SegmentContent, messages: MessageSet, columns: int) -> None:

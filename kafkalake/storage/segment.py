@@ -213,6 +213,18 @@ class Segment:
             return []
         return decode_aborted(data, path, sealed=sealed)
 
+    def txn_index_bytes(self) -> int:
+        """Return the bytes of the index of aborted transactions, 0 without one. Raise `OSError` if I/O fails."""
+        try:
+            return self._open_files.files.size(self._open_files.get(self.path_of(TXN_INDEX_SUFFIX)).descriptor)
+        except FileNotFoundError:
+            return 0
+
+    def read_txn_index(self, position: int, length: int) -> bytes:
+        """Return bytes of the index of aborted transactions, fewer at its end. Raise `OSError` if I/O fails."""
+        file = self._open_files.get(self.path_of(TXN_INDEX_SUFFIX))
+        return read_all(self._open_files.files, file.descriptor, length, position)
+
     def forget(self) -> None:
         """Release the segment's open files."""
         for suffix in SUFFIXES:

@@ -56,6 +56,54 @@ def find_message(data: Bytes, begin: int, end: int, offset: int, found: Int64s) 
         position += lengths[0] + lengths[1]
 
 
+@compiled()
+def _offsets(data: Bytes, position: int, ends: Int64s) -> int:
+    """Read the first and the next offset of the whole message at `position`. Return OK or the fault of its metadata."""
+    lengths = np.empty(3, dtype=np.int64)
+    check_frame(data, position, len(data), lengths)
+    headers = np.empty((lengths[2], at.HEADER_FIELDS), dtype=np.int64)
+    layout = np.empty(at.LAYOUT_SIZE, dtype=np.int64)
+    sums = np.empty(6, dtype=np.int64)
+    status = read_metadata(data, position, lengths, layout, headers, sums)
+    if status == OK:
+        last = lengths[2] - 1
+        ends[0] = headers[0, at.BASE_OFFSET]
+        ends[1] = headers[last, at.BASE_OFFSET] + headers[last, at.LAST_OFFSET_DELTA] + 1
+    return int(status)
+
+
+@compiled("int64(view, int64[::1])")
+def whole_messages(data: Bytes, found: Int64s) -> int:
+    """Find the whole messages at the start of `data`, by their frames. Only the metadata of the first and the last is verified.
+
+    Fills found int64[3]: their length, the first offset and the next offset. If the first one is not whole, found[0] is its
+    length or, if even that cannot be read, 0. Return OK if there is one, else TORN or the fault.
+    """
+    lengths = np.empty(3, dtype=np.int64)
+    ends = np.zeros(2, dtype=np.int64)
+    position = 0
+    last = -1
+    status = TORN
+    while position < len(data):
+        status = check_frame(data, position, len(data), lengths)
+        if status != OK or lengths[0] + lengths[1] > len(data) - position:
+            break
+        last = position
+        position += lengths[0] + lengths[1]
+    found[0] = position
+    if last < 0:
+        found[0] = lengths[0] + lengths[1] if status == OK else 0
+        return TORN if status == OK else status
+    status = _offsets(data, 0, ends)
+    if status != OK:
+        return status
+    found[1] = ends[0]
+    if last:
+        status = _offsets(data, last, ends)
+    found[2] = ends[1]
+    return status
+
+
 @compiled("int64(view, int64, int64, int64[:,::1])")
 def walk_blocks(data: Bytes, begin: int, origin: int, blocks: Int64s) -> int:
     """List the messages that begin in `data[begin:]`: blocks int64[N, 3] gets position in the file, metadata length, body length.

@@ -37,6 +37,12 @@ def parse_name(name: str) -> SegmentName | None:
     return SegmentName(int(found[1]), int(found[2] or 0), found[3]) if found else None
 
 
+def begins_from(name: str, offset: int) -> bool:
+    """Return whether `name` is that of a segment's file, of any generation, with a base offset at or above `offset`."""
+    parsed = parse_name(name)
+    return parsed is not None and parsed.suffix in SUFFIXES and parsed.base_offset >= offset
+
+
 def name_of(location: str | os.PathLike[str]) -> SegmentName:
     """Return the parts of the name of the segment at `location`. Raise `LakeError` if it is no name of a segment."""
     name = os.path.basename(os.fspath(location))

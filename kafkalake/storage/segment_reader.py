@@ -194,6 +194,19 @@ def ends_of(messages: MessageSet) -> Int64s:
     return ends
 
 
+def messages_in_order(messages: MessageSet, next_offset: int) -> int:
+    """Return the number of messages with contiguous offsets from `next_offset` on, batch by batch."""
+    if not len(messages):
+        return 0
+    bases = messages.headers[:, at.BASE_OFFSET]
+    ends = bases + messages.headers[:, at.LAST_OFFSET_DELTA] + 1
+    floors = np.concatenate(([next_offset], ends[:-1]))
+    wrong = np.nonzero((bases != floors) | (ends <= bases))[0]
+    if not len(wrong):
+        return len(messages)
+    return int(np.searchsorted(messages.first_batch, wrong[0], side="right")) - 1
+
+
 class SegmentStore:
     """The one opener of segment files, for whatever is not the log itself.
 

@@ -12,6 +12,7 @@ import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -65,6 +66,14 @@ def check_rewritten(segment: Segment, named: RewrittenSegment) -> None:
         next_offset = messages.next_offset
     if next_offset != named.next_offset:
         raise CorruptSegmentError(segment.path, end, f"it does not end before offset {named.next_offset}")
+
+
+class Cut(NamedTuple):
+    """The point of a truncation: the base offset of the last segment left, the position in its file, and the log end."""
+
+    base_offset: int
+    position: int
+    offset: int
 
 
 class SegmentsInOrder:
@@ -184,6 +193,19 @@ class Segments:
             raise CorruptSegmentError(self._directory, -1, f"the segment that holds offset {offset} is missing")
         return self.sealed(bases[max(0, bisect_right(bases, offset) - 1)])
 
+    def end_of(self, base_offset: int, log_end_offset: int) -> int:
+        """Return the offset after the sealed segment at `base_offset`, in a log that ends at `log_end_offset`."""
+        bases, active = self.bases, self.active
+        following = bisect_right(bases, base_offset)
+        if following < len(bases):
+            return bases[following]
+        return log_end_offset if active is None else active.base_offset
+
+    def position_of(self, segment: Segment, offset: int) -> int | None:
+        """Return the position of the message with `offset`, or as `Segment.locate`. Raise as it does."""
+        hint = self._hints.get(offset)
+        return hint[1] if hint is not None and hint[0] == segment.path else segment.locate(offset)
+
     def read(self, offset: int, max_bytes: int, end_offset: int) -> MessageSet:
         """Return whole messages from the one with `offset`, which must be below `end_offset`.
 
@@ -194,14 +216,14 @@ class Segments:
         if hint is not None and hint[0] == segment.path:
             found = segment.read(hint[1], max_bytes, end_offset)
             if found is not None and found.messages.base_offset <= offset < found.messages.next_offset:
-                self._remember(found.messages.next_offset, segment.path, found.end)
+                self.remember(found.messages.next_offset, segment.path, found.end)
                 return found.messages
         found = segment.fetch(max(offset, segment.base_offset), max_bytes, end_offset)
         if found is None or found.messages.base_offset > offset:
             # Offsets are contiguous even after compaction, so missing ones were lost.
             reason = f"acknowledged records from offset {offset} on are missing"
             raise CorruptSegmentError(segment.path, segment.end(), reason)
-        self._remember(found.messages.next_offset, segment.path, found.end)
+        self.remember(found.messages.next_offset, segment.path, found.end)
         return found.messages
 
     def read_behind(self, offset: int, max_bytes: int, end_offset: int) -> MessageSet:
@@ -220,7 +242,7 @@ class Segments:
                         continue
                     if found is None:
                         return no_messages()
-                    self._remember(found.messages.next_offset, segment.path, found.end)
+                    self.remember(found.messages.next_offset, segment.path, found.end)
                     return found.messages
         return no_messages()
 
@@ -231,35 +253,35 @@ class Segments:
         if active is not None and not active.empty:
             yield active
 
-    def _remember(self, offset: int, path: str, position: int) -> None:
+    def remember(self, offset: int, path: str, position: int) -> None:
+        """Keep the position of the message with `offset`, for the next read."""
         hints = self._hints
         hints[offset] = (path, position)
         if len(hints) > _HINTS:
             with contextlib.suppress(StopIteration, KeyError, RuntimeError):  # another thread may evict too
                 del hints[next(iter(hints))]
 
-    def cut_position(self, offset: int) -> tuple[Segment, int]:
-        """Return segment and position to truncate at, so that the log ends at `offset` or after the message around it.
+    def cut(self, offset: int) -> Cut:
+        """Return where to truncate, so that the log ends at `offset` or, inside a message, at its first offset.
 
+        A rewritten segment has other borders than the leader's log may have, so it is cut at its base offset.
         Raise `CorruptSegmentError` on damage before `offset`, `OSError` if I/O fails.
         """
         segment = self.holding(offset)
+        if segment.generation:
+            return Cut(segment.base_offset, FIRST_MESSAGE, segment.base_offset)
         try:
-            return self._message_end(segment, offset)
+            position = segment.locate(offset)
+            if position is None:
+                return Cut(segment.base_offset, segment.end(), offset)
+            found = segment.read(position, 1, 1 << 62, 0)
         except CorruptSegmentError:  # perhaps only the message that begins at `offset`
-            found = scan_segment(segment, columns=0)
-            if found.content.next_offset != offset:
+            scanned = scan_segment(segment, columns=0)
+            if scanned.content.next_offset != offset:
                 raise
-            return segment, found.end
-
-    def _message_end(self, segment: Segment, offset: int) -> tuple[Segment, int]:
-        position = segment.locate(offset)
-        if position is None:
-            return segment, segment.end()
-        found = segment.read(position, 1, 1 << 62, 0)
-        if found is not None and found.messages.base_offset < offset:
-            position += int(found.messages.positions[1])
-        return segment, position
+            return Cut(segment.base_offset, scanned.end, offset)
+        first = offset if found is None else found.messages.base_offset
+        return Cut(segment.base_offset, position, min(first, offset))
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions with records in [from_offset, to_offset).

@@ -4,7 +4,7 @@ Two slots of 128 bytes are written in turn, each with its own checksum and an in
 valid one. A torn write or read damages one slot, and the other holds the previous state.
 
     slot: magic "KLST", CRC32C of the rest (uint32), then little-endian, sequence number and the fields of
-    `PartitionState`, zeros up to 128
+    `PartitionState`, 128 bytes in all
 
 Written with pwrite, not through a memory map. Readers see it at once in the page cache anyway, a full disk is an error, not a
 signal, and `open_files` bounds the descriptors, while maps would need a bound of their own.
@@ -31,8 +31,8 @@ SLOT_BYTES = 128
 STATE_BYTES = 2 * SLOT_BYTES
 _MAGIC = b"KLST"
 _PREFIX = struct.Struct("<4sI")
-_SLOT = struct.Struct("<qqqqqiqqiqqqq16s")
-_PADDED_SLOT = struct.Struct(f"{_SLOT.format}{SLOT_BYTES - _PREFIX.size - _SLOT.size}x")
+_SLOT = struct.Struct("<qqqqqiqqiqqqq16sq")
+assert _PREFIX.size + _SLOT.size == SLOT_BYTES
 _ATTEMPTS = 8
 
 
@@ -46,6 +46,8 @@ class PartitionState(NamedTuple):
     active_created_ms: wall clock of the active segment's first append, 0: none.
     clean: the log was shut down cleanly, and nothing was written after this state.
     boot_id: the kernel's boot id at the time of writing. The same boot has the same page cache.
+    takeover_offset: the log end when this replica became the leader. While the high watermark is below it, the watermark of
+    the leader before may have been larger. 0: it was not, as in files of earlier versions.
     """
 
     log_start_offset: int = 0
@@ -61,11 +63,12 @@ class PartitionState(NamedTuple):
     max_timestamp_offset: int = -1
     active_created_ms: int = 0
     boot_id: bytes = bytes(16)
+    takeover_offset: int = 0
 
 
 def encode_slot(state: PartitionState, sequence: int) -> bytes:
     """Return the 128 bytes of slot `sequence % 2`."""
-    body = _PADDED_SLOT.pack(sequence, *state)
+    body = _SLOT.pack(sequence, *state)
     return _PREFIX.pack(_MAGIC, crc32c(body)) + body
 
 

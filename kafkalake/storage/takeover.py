@@ -31,8 +31,7 @@ def take_over_files(directory: Path, files: Files) -> None:
 
 def begin_leadership(log: Log) -> None:
     """Seal the last owner's segment of an open log and begin a new leader epoch. Raise `KafkaStorageError` if I/O fails."""
-    log.roll()
-    log.begin_epoch(log.leader_epoch + 1)
+    log.take_over(log.leader_epoch + 1)
 
 
 def _written_in_place(directory: Path, files: Files) -> list[str]:

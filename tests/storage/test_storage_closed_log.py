@@ -20,6 +20,7 @@ from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import ABORT, EndMarker
+from kafkalake.storage.replica_read import SegmentRef
 from kafkalake.storage.retention import RetentionRule
 from kafkalake.storage.verify import verify_partition
 
@@ -37,7 +38,11 @@ CALLS: dict[str, Callable[[Log], Any]] = {
     "enforce_retention": lambda log: log.enforce_retention(RetentionRule(True, 1, -1), {}),
     "adopt_rewritten": lambda log: log.adopt_rewritten([RewrittenSegment(0, 10, 1)]),
     "remove_deleted_files": lambda log: log.remove_deleted_files(),
-    "begin_epoch": lambda log: log.begin_epoch(7),
+    "read_replica": lambda log: log.read_replica(log.replica_start_offset, 100),
+    "append_replica": lambda log: log.append_replica(b"", log.log_end_offset),
+    "read_segment_file": lambda log: log.read_segment_file(SegmentRef(5, 6, 0, 100, 0), 0, 100),
+    "restart_at": lambda log: log.restart_at(100),
+    "take_over": lambda log: log.take_over(7),
     "roll": lambda log: log.roll(),
     "flush": lambda log: log.flush(),
     "flush_sealed": lambda log: log.flush_sealed(),

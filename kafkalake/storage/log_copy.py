@@ -1,0 +1,84 @@
+"""A follower's log: the leader's messages appended byte for byte, in segments that begin where the leader's do.
+
+What a leader checks before it appends (sequences, epochs of producers) is not checked again: the messages are in the leader's log.
+Producers, leader epochs, indexes and aborted transactions follow from the headers, as in recovery.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kafkalake.errors import CorruptSegmentError, DivergedLogError
+from kafkalake.storage.log_access import LogAccess, storage_error
+from kafkalake.storage.log_segments import LogSegments
+from kafkalake.storage.log_state import LogState
+from kafkalake.storage.recovery import Recovered
+from kafkalake.storage.replay import aborted_by_headers
+from kafkalake.storage.replica_run import ReplicaRun, verify_run
+
+
+class Appended(NamedTuple):
+    """The offsets [first_offset, next_offset) that were copied, and the leader epoch of the last of them (of the log, if none)."""
+
+    first_offset: int
+    next_offset: int
+    leader_epoch: int
+
+
+class LogCopy:
+    """One log as a follower writes it. Needs the log's lock."""
+
+    def __init__(self, access: LogAccess, state: LogState, segments: LogSegments) -> None:
+        self._access = access
+        self._state = state
+        self._segments = segments
+
+    def append(self, messages: Any, segment_base_offset: int, *, ends_segment: bool) -> Appended:
+        """Append messages as `Log.append_replica`. Raise `OSError` if I/O fails."""
+        state = self._state
+        first_offset = state.log_end_offset
+        if not len(messages):
+            self._segments.roll_at(segment_base_offset)
+            return Appended(first_offset, first_offset, state.epochs.latest)
+        run = verify_run(messages, first_offset, state.epochs.latest)
+        self._write(messages, run, segment_base_offset)
+        if ends_segment:
+            self._segments.roll()
+        return Appended(first_offset, run.next_offset, run.leader_epoch)
+
+    def truncate(self, offset: int, *, below_high_watermark: bool) -> None:
+        """Truncate as `Log.truncate_to`. Raise `OSError` if I/O fails."""
+        state, segments = self._state, self._segments
+        assert below_high_watermark or offset >= state.high_watermark, "what consumers have seen stays"
+        if offset >= state.log_end_offset:
+            state.truncate_epochs(offset)
+            return
+        try:
+            cut = segments.listed.cut(offset)
+        except CorruptSegmentError as error:
+            raise storage_error(self._access.directory, "truncate", error) from error
+        assert below_high_watermark or cut.offset == offset, "a log ends at a border of messages"
+        self._reload(segments.truncate(cut))
+
+    def restart(self, offset: int) -> None:
+        """Start anew as `Log.restart_at`. Raise `OSError` if I/O fails."""
+        self._reload(self._segments.restart(offset))
+
+    def _reload(self, recovered: Recovered) -> None:
+        self._state.load(recovered)
+        self._segments.load(recovered)
+
+    def _write(self, messages: Any, run: ReplicaRun, segment_base_offset: int) -> None:
+        if segment_base_offset > self._state.log_end_offset:
+            raise DivergedLogError(f"{self._access.directory}: the leader's segment begins at {segment_base_offset}")
+        if self._segments.ends_in_sealed(segment_base_offset):
+            self._reload(self._segments.reopen())
+        active = self._segments.active_at(segment_base_offset)
+        aborted = aborted_by_headers(run.headers, self._state.producers)
+        if aborted:
+            active.write_aborted(aborted)
+            self._segments.durability.file_made()
+        active.append_run(messages, run)
+        active.count_aborted(len(aborted))
+        self._state.copied(run)
+        self._segments.durability.appended(max(run.records, 1))
