@@ -105,7 +105,7 @@ def verifying(of: Mapping[str, str]) -> set[str]:
 
 
 def test_one_module_loops_over_a_segment() -> None:
-    """Besides it `segment` reads at one position, `staged_file` a file that is no segment, `replica_run` what is not yet written."""
+    """Besides it `segment` reads at one position, `staged_file` a file of another kind, `replica_run` what is not yet written."""
     sources = {
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path.read_text() for path in PACKAGE.rglob("*.py")
     }
