@@ -10,12 +10,13 @@ Brokers 1 and 2 are interchangeable: of two states that differ in their names on
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 from uuid import UUID
+
+from exploration import Explored, Violation, explore
 
 from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.controller_election import claim, is_controller, may_claim
@@ -57,10 +58,6 @@ class Process(NamedTuple):
 class State(NamedTuple):
     commits: tuple[Commit, ...]
     processes: tuple[Process, ...]
-
-
-class Violation(Exception):
-    """An invariant does not hold."""
 
 
 class Step(NamedTuple):
@@ -253,38 +250,6 @@ _BROKER = {0: 0, 1: 2, 2: 1}
 _PROCESS = {0: 0, 1: 1, 2: 3, 3: 2}
 
 
-class Explored(NamedTuple):
-    """The number of states, and the labels of the steps to the first violation, with it as the last, empty if there is none."""
-
-    states: int
-    violation: tuple[str, ...]
-
-
-def explore(model: Election, states_max: int) -> Explored:
+def explore_elections(model: Election, states_max: int) -> Explored:
     """Return what is found in all states. Raise `AssertionError` if there are more than `states_max`."""
-    start = model.start()
-    came_from: dict[State, tuple[State, str] | None] = {start: None}
-    queue = deque([start])
-    while queue:
-        state = queue.popleft()
-        steps = model.steps(state)
-        while True:
-            try:
-                step = next(steps, None)
-            except Violation as violation:
-                return Explored(len(came_from), (*_trace(came_from, state), str(violation)))
-            if step is None:
-                break
-            if step.state not in came_from and renamed(step.state) not in came_from:
-                came_from[step.state] = (state, step.label)
-                queue.append(step.state)
-        assert len(came_from) <= states_max
-    return Explored(len(came_from), ())
-
-
-def _trace(came_from: dict[State, tuple[State, str] | None], state: State) -> list[str]:
-    labels = []
-    while (step := came_from[state]) is not None:
-        state, label = step
-        labels.append(label)
-    return labels[::-1]
+    return explore(model.start(), model.steps, states_max, lambda state: min(state, renamed(state)))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from controller_model import Election, explore
+from controller_model import Election, explore_elections
 
 from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.image import ClusterImage
@@ -34,7 +34,7 @@ def claim_in_the_same_epoch(image: ClusterImage, broker_id: int) -> ClusterImage
 
 @pytest.mark.exhaustive
 def test_no_two_controllers_of_an_epoch_no_commit_of_a_deposed_one_and_no_confused_incarnations() -> None:
-    explored = explore(Election(4), 100_000)
+    explored = explore_elections(Election(4), 100_000)
     assert explored.violation == ()
     assert explored.states > 50_000, "the model has lost most of its steps"
 
@@ -47,11 +47,11 @@ def test_no_two_controllers_of_an_epoch_no_commit_of_a_deposed_one_and_no_confus
     ],
 )
 def test_a_wrong_store_is_found(store: Callable[..., MemoryControlStore], violation: str) -> None:
-    explored = explore(Election(3, make_store=store), 10_000)
+    explored = explore_elections(Election(3, make_store=store), 10_000)
     assert explored.violation[-1] == violation
     assert len(explored.violation) <= 4, "the shortest way to it"
 
 
 def test_a_claim_that_begins_no_epoch_is_found() -> None:
-    explored = explore(Election(3, claimed=claim_in_the_same_epoch), 10_000)
+    explored = explore_elections(Election(3, claimed=claim_in_the_same_epoch), 10_000)
     assert explored.violation[-1] == "two processes have committed as the controller of one epoch"
