@@ -107,7 +107,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     }
     | {"spark.metadata_tables", "jobs", "jobs.compaction", "jobs.lag"}
     | LEAVES,
-    "spark.metadata_tables": {"reader", "client", "jobs.lag", "storage", "metadata", "metadata.tables", *LEAVES},
+    "spark.metadata_tables": {
+        "cluster",
+        "reader",
+        "client",
+        "jobs.lag",
+        "storage",
+        "metadata",
+        "metadata.tables",
+        *LEAVES,
+    },
     "spark.source": {"spark", "reader", "spark.stream", "spark.sink", "record", "errors"},
     "spark.stream": {"reader", "spark.source", "metadata", "errors", "extras", "topic_partition"},
     "spark.sink": {"reader", "spark.source", "client", "config", "metadata", "record", "storage", "wire", "errors"},

@@ -42,7 +42,7 @@ def test_a_path_taken_apart_is_found(source: str) -> None:
 
 ASKED_OF = {
     "partitions_by_id": {"reader/live_partitions.py"},  # who leads a partition
-    "partition_path": {"metadata/catalog.py"},  # the directory of a leader's partition
+    "partition_path": {"metadata/catalog.py"},  # the directory of a replica
 }
 """Function that works out a fact -> the modules that call it."""
 
@@ -190,6 +190,7 @@ def test_who_leads_a_partition_is_read_from_the_image() -> None:
     assert registrations_made(sources()) == {
         "cluster/image.py",
         "cluster/topic_changes.py",
+        "metadata/catalog.py",  # of a lake without the table `cluster`, for readers
         "metadata/registrations.py",
         "metadata/tables/cluster_rows.py",
     }

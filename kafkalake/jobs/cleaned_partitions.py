@@ -10,23 +10,25 @@ from kafkalake.internal_topics import INTERNAL
 from kafkalake.jobs.frame import Run
 from kafkalake.metadata.catalog import segments_by_id
 from kafkalake.metadata.tables.schemas import SegmentRow, TopicRow
-from kafkalake.reader.live_partitions import LivePartitions
+from kafkalake.reader.live_partitions import LivePartitions, file_names, files_of
 from kafkalake.storage.state import PartitionState
 
 
 @dataclass(frozen=True, slots=True)
 class CleanedPartition:
-    """A partition with sealed segments. `rows`: ascending, including those below the log start.
+    """A partition with sealed segments. `rows`: ascending, including those below the log start; `files`: where each one's file is.
 
-    leader: the broker in whose directory it is. state: with the log start that readers use, Delta's or the broker's.
+    broker_id, directory: the replica that a job reads and rewrites, the leader's if it is there. state: with the log start that
+    readers use, Delta's or the broker's.
     """
 
     topic: TopicRow
     number: int
-    leader: int
+    broker_id: int
     directory: Path
     state: PartitionState
     rows: Sequence[SegmentRow]
+    files: Sequence[str]
 
 
 def cleaned_topics(run: Run) -> list[TopicRow]:
@@ -37,10 +39,11 @@ def cleaned_topics(run: Run) -> list[TopicRow]:
 def cleaned_partitions(run: Run, topics: Sequence[TopicRow]) -> Iterator[CleanedPartition]:
     """Yield the partitions of `topics`, by topic and number. Raise `LakeError` or `KafkaStorageError`."""
     segments = segments_by_id(run.store.load_segments()) if topics else {}
-    live = LivePartitions(run.lake, run.store.load_partitions())
+    live = LivePartitions(run.lake, run.store.load_partitions(), run.store.newest_image)
     for topic in topics:
         for number in range(topic.partitions):
             if rows := segments.get((topic.topic_id, number)):
                 found = live.of(topic, number)
-                if found.row is not None and found.directory is not None:
-                    yield CleanedPartition(topic, number, found.row.leader, found.directory, found.state(), rows)
+                if found.row is not None and found.broker_id is not None and found.directory is not None:
+                    files = [path for _, path in files_of(run.lake, found, file_names(found.directory), rows)]
+                    yield CleanedPartition(topic, number, found.broker_id, found.directory, found.state, rows, files)

@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
 
+from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import ConfigurationError
 from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
-from kafkalake.metadata.catalog import directory_of, segments_by_id
+from kafkalake.metadata.catalog import directories_of, registration_of, segments_by_id
 from kafkalake.metadata.lock_file import holding_logs, running_brokers
 from kafkalake.metadata.tables.data_files import size_on_disk
 from kafkalake.metadata.tables.job_tables import JobTable, exists
@@ -56,14 +57,23 @@ _OTHER_FILES = (STATE_FILE, LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE)
 
 @dataclass(frozen=True, slots=True)
 class _Removed:
-    """A partition with files that are no longer part of its log, and whose broker is down."""
+    """A replica with files that are no longer part of its log, and whose broker is down."""
 
     directory: Path
     topic_id: UUID
-    leader: int
+    broker_id: int
     log_start_offset: int
     swapped: tuple[RewrittenSegment, ...]
     files: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A replica of the partition that `row` describes. is_only: there is no other."""
+
+    row: PartitionRow
+    broker_id: int
+    is_only: bool
 
 
 class Maintenance(Job):
@@ -93,16 +103,16 @@ class Maintenance(Job):
     def plan(self, run: Run) -> Sequence[Step]:
         names = [name for name in (*paths.TABLES, *paths.JOB_TABLES) if exists(run.lake, name)]
         steps = [Step(TABLE, None, None, _why_clean(run, name), _size_on_disk(run, name), name) for name in names]
-        rows = run.store.load_partitions()
+        replicas = replicas_of(run.lake, run.store.load_partitions(), run.store.newest_image())
         segments = _swapped_segments(run.store.load_segments())
         running = running_brokers(run.lake, run.store.load_brokers(), run.clock.now_ms())
-        steps += _removed(run, rows, segments, running)
+        steps += _removed(run, replicas, segments, running)
         older_ms = int(run.arguments.staged_hours * 3_600_000)
         for job in stale_staging(run.lake, run.clock.now_ms(), older_than_ms=older_ms):
             hours = (run.clock.now_ms() - job.newest_ms) / 3_600_000
             before = {"files": job.files, "bytes": job.bytes, "path": str(job.path.relative_to(run.lake))}
             steps.append(Step(STAGED, None, None, f"nothing was written there for {hours:.1f} h", before, job))
-        for path, why in orphans(run.lake, rows, segments):
+        for path, why in orphans(run.lake, replicas, segments):
             steps.append(Step(ORPHAN, None, None, why, {"path": str(path.relative_to(run.lake))}))
         return steps
 
@@ -163,19 +173,28 @@ def _swapped_segments(rows: Iterable[SegmentRow]) -> dict[PartitionId[str], list
     }
 
 
+def replicas_of(lake: Path, rows: Iterable[PartitionRow], image: ClusterImage) -> dict[Path, Replica]:
+    """Return the replicas of the partitions in `partitions`, on this host or not, by directory."""
+    found = {}
+    for row in rows:
+        registration = registration_of(image, row.topic_id, row.partition, row)
+        for broker_id, directory in directories_of(lake, registration, row.topic, row.partition).items():
+            found[directory] = Replica(row, broker_id, is_only=len(registration.replicas) == 1)
+    return found
+
+
 def _removed(
     run: Run,
-    rows: Sequence[PartitionRow],
+    replicas: Mapping[Path, Replica],
     segments: dict[TopicPartition, list[RewrittenSegment]],
     running: frozenset[int],
 ) -> Iterator[Step]:
-    """Yield steps for partitions of stopped brokers with files of segments that are no longer part of the log."""
+    """Yield steps for replicas of stopped brokers with files of segments that are no longer part of the log."""
     topics = {topic.topic_id: topic for topic in run.topics}
     quiet_ms = run.clock.now_ms() - _last_commit_ms(run.lake)
-    for row in rows:
-        directory = directory_of(run.lake, row)
-        topic = topics.get(row.topic_id)
-        if row.leader in running or topic is None or not (directory / STATE_FILE).exists():
+    for directory, replica in replicas.items():
+        row, topic = replica.row, topics.get(replica.row.topic_id)
+        if replica.broker_id in running or topic is None or not (directory / STATE_FILE).exists():
             continue
         current = segments.get((row.topic_id, row.partition), [])
         names = REAL_FILES.list(str(directory))
@@ -187,9 +206,13 @@ def _removed(
             size = sum(os.path.getsize(directory / name) for name in gone)
             delay_ms = run.topic_configs[topic.topic].file_delete_delay_ms
             why = f"removed from the log more than file.delete.delay.ms={delay_ms} ago"
-            detail: _Removed | None = _Removed(directory, UUID(row.topic_id), row.leader, start, swapped, len(gone))
+            detail: _Removed | None = _Removed(
+                directory, UUID(row.topic_id), replica.broker_id, start, swapped, len(gone)
+            )
             if quiet_ms < delay_ms:
                 why, detail = f"file.delete.delay.ms={delay_ms} has not passed yet", None
+            elif not (replica.is_only or state.clean):  # its recovery says whether acknowledged records are gone
+                why, detail = f"broker {replica.broker_id} was killed, and removes them at its next start", None
             yield Step(UNLINK, row.topic, row.partition, why, {"files": len(gone), "bytes": size}, detail)
 
 
@@ -232,7 +255,7 @@ def _unlink(run: Run, partition: _Removed | None) -> Done:
     """Open a log as its broker would, with no deletion delay, and close it."""
     if partition is None:
         return Done({}, outcome="waiting")
-    with holding_logs(run.lake, partition.leader) as held:
+    with holding_logs(run.lake, partition.broker_id) as held:
         if not held:
             return Done({}, outcome="skipped")  # its broker is running and removes the files
         before = len(REAL_FILES.list(str(partition.directory)))
@@ -250,23 +273,26 @@ def _unlink(run: Run, partition: _Removed | None) -> Done:
 
 
 def orphans(
-    lake: Path, rows: Sequence[PartitionRow], segments: dict[TopicPartition, list[RewrittenSegment]]
+    lake: Path, replicas: Mapping[Path, Replica], segments: dict[TopicPartition, list[RewrittenSegment]]
 ) -> Iterator[tuple[Path, str]]:
-    """Yield everything below `logs` outside any partition, or in a partition outside any segment, and why."""
-    known = {(row.leader, f"{row.topic}-{row.partition}"): row for row in rows}
+    """Yield everything below `logs` outside any replica, or in a replica outside any segment, and why."""
+    known = {f"{replica.row.topic}-{replica.row.partition}" for replica in replicas.values()}
     for broker in _within(lake / paths.LOG_DIRECTORY):
         if not broker.is_dir() or not broker.name.isdecimal():
             yield broker, "not a broker's directory"
             continue
         for directory in filter(Path.is_dir, _within(broker)):
-            row = known.get((int(broker.name), directory.name))
+            replica = replicas.get(directory)
             if directory.name.endswith(_RETIRED):
                 yield directory, "of a deleted topic: its broker removes it, at the latest at its next start"
-            elif row is None:
-                yield directory, "of no topic in the lake"
-            else:
+            elif replica is not None:
+                row = replica.row
                 current = segments.get((row.topic_id, row.partition), [])
                 yield from _orphans_in(directory, current, row.log_start_offset)
+            elif directory.name in known:
+                yield directory, f"of a partition of which broker {broker.name} is no replica"
+            else:
+                yield directory, "of no topic in the lake"
 
 
 def _within(directory: Path) -> list[Path]:

@@ -83,7 +83,7 @@ class Retention(Job):
                 end_offset=log.state.high_watermark,
                 active_bytes=log.state.active_position,
             )
-            steps += _steps(_Partition(log, decision), rule, broker_runs=log.leader in self._running)
+            steps += _steps(_Partition(log, decision), rule, broker_runs=log.broker_id in self._running)
         return steps
 
     def begin(self, run: Run, steps: Sequence[Step]) -> None:
@@ -126,7 +126,7 @@ class Retention(Job):
 
     def _broker_says(self, partition: _Partition) -> str:
         """Wait for a running broker to move its log start, and return the outcome for `job_runs`."""
-        if partition.log.leader not in self._running:
+        if partition.log.broker_id not in self._running:
             return "not running: its next start removes the files"
         while read_state(partition.log.directory).log_start_offset < partition.decision.log_start_offset:
             if time.monotonic() > self._deadline:

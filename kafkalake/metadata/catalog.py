@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
+from uuid import UUID
 
+from kafkalake.cluster.image import ClusterImage, PartitionRegistration
 from kafkalake.metadata import paths
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow
 from kafkalake.topic_partition import PartitionId
@@ -18,9 +20,28 @@ def partitions_by_id(rows: Iterable[PartitionRow]) -> dict[PartitionId[str], Par
     return {(row.topic_id, row.partition): row for row in rows}
 
 
-def directory_of(lake: Path, row: PartitionRow) -> Path:
-    """Return the directory of a partition, among the logs of its leader."""
-    return paths.partition_path(lake, row.leader, row.topic, row.partition)
+def registration_of(
+    image: ClusterImage, topic_id: str, partition: int, row: PartitionRow | None
+) -> PartitionRegistration:
+    """Return who leads and replicates a partition: as in the table `cluster`, else as published in `row` (a lake of 0.1).
+
+    If neither knows the partition, it has no replicas.
+    """
+    registered = image.partition((UUID(topic_id), partition))
+    if registered is not None:
+        return registered
+    if row is None:
+        return PartitionRegistration()
+    return PartitionRegistration(row.leader, row.leader_epoch, row.replicas, row.isr)
+
+
+def directories_of(lake: Path, registration: PartitionRegistration, topic: str, partition: int) -> dict[int, Path]:
+    """Return where the replicas of a partition have their files, by broker: the leader first, the others in order of preference.
+
+    A segment's file has the same name in each of them, and the same bytes.
+    """
+    brokers = sorted(registration.replicas, key=lambda broker_id: broker_id != registration.leader)
+    return {broker_id: paths.partition_path(lake, broker_id, topic, partition) for broker_id in brokers}
 
 
 def segments_by_id(rows: Iterable[SegmentRow]) -> dict[PartitionId[str], list[SegmentRow]]:

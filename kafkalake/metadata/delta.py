@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from kafkalake.cluster.image import ClusterImage
 from kafkalake.metadata import changes, paths
 from kafkalake.metadata.disk import DISK, Disk
 from kafkalake.metadata.store import MetadataSnapshot, PublishedState
@@ -56,6 +57,10 @@ class DeltaMetadataStore(
         self.control_store = DeltaClusterTable(
             lambda: self._tables[paths.CLUSTER] if self._exists(paths.CLUSTER) else None, self._locks[paths.CLUSTER]
         )
+
+    def newest_image(self) -> ClusterImage:
+        """Return the newest version of the cluster, for readers (`DeltaClusterTable.newest`); empty without the table."""
+        return self.control_store.newest()
 
     def publish(self, state: PublishedState) -> int:
         with self._locks[paths.PARTITIONS]:

@@ -1,73 +1,170 @@
 """The partitions of a lake as their leaders have them: the directory of each, and where its records begin and end.
 
-Every reader and job that has no broker to ask looks here. Which row of a partition counts is decided in `metadata/changes.py`.
+Every reader and job that has no broker to ask looks here. The table `cluster` has the leaders (`metadata/catalog.py`);
+`watermarks.py` decides whether a `state` has the true watermark:
+
+    1. read the newest version of `cluster`      a leader is in it before it acknowledges anything
+    2. read the leader's `state`                 it has every acknowledged record, or the leader has just begun
+    3. look for a newer version                  another leader since: again from 1
+
+A leader that has just begun, or whose directory is not there, is waited for, at most `_PATIENCE_S` for all partitions together.
+After that the largest watermark that is known counts, of all replicas and of Delta.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
-from collections.abc import Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
+from kafkalake.cluster.image import NO_LEADER, ClusterImage, PartitionRegistration
 from kafkalake.errors import LakeError
 from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
-from kafkalake.metadata.catalog import directory_of, partitions_by_id
-from kafkalake.metadata.tables.schemas import PartitionRow, TopicRow
+from kafkalake.metadata.catalog import directories_of, partitions_by_id, registration_of
+from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow, TopicRow
 from kafkalake.reader.read_options import READ_COMMITTED
+from kafkalake.reader.watermarks import is_settled, watermark_limit, with_known_watermarks
+from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.partition_metadata import read_topic_id
+from kafkalake.storage.segment_names import file_name
 from kafkalake.storage.state import STATE_FILE, PartitionState, read_state
 from kafkalake.uuid_text import encode_uuid
+
+_PATIENCE_S = 1.0
+_LOOK_AGAIN_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class LivePartition:
-    """A partition. row: of Delta, None before its first publish. directory: None if it was created and never opened."""
+    """A partition when it was looked at.
+
+    row: of Delta, None before its first publish. broker_id, directory: the replica that is read, the leader's if it is there; None
+    if the partition was created and never opened. state: its offsets, with the log start that counts. replicas: where each of them
+    has its files, on this host or not, by broker, the leader first. partitions: where it was looked up.
+    """
 
     topic: TopicRow
     number: int
     row: PartitionRow | None
-    directory: Path | None
+    registration: PartitionRegistration
+    replicas: Mapping[int, Path]
+    broker_id: int | None = None
+    directory: Path | None = None
+    state: PartitionState = field(default_factory=PartitionState)
+    partitions: LivePartitions | None = field(default=None, repr=False, compare=False)
 
-    def state(self) -> PartitionState:
-        """Return its offsets now, with the log start that counts. Raise `LakeError` if the directory is not readable."""
-        if self.directory is None:
-            return PartitionState()
-        state = read_state(self.directory)
-        return state if self.row is None else state._replace(log_start_offset=log_start(state, self.row))
+    def look_again(self) -> LivePartition:
+        """Return the partition as it is now. Raise the errors of `LivePartitions.of`."""
+        return self if self.partitions is None else self.partitions.of(self.topic, self.number)
+
+    def other_directories(self) -> Iterator[Path]:
+        """Yield the directories of the other replicas that this host sees."""
+        return (each for each in self.replicas.values() if each != self.directory and _is_of(each, self.topic))
 
 
 class LivePartitions:
-    """The partitions of `rows`, as `PartitionTable.load_partitions` has them, and those without a row yet."""
+    """The partitions of `rows`, as `PartitionTable.load_partitions` has them, and those without a row yet.
 
-    def __init__(self, lake: Path, rows: Iterable[PartitionRow]) -> None:
+    newest_image: returns the newest version of the cluster, as `DeltaMetadataStore.newest_image` does.
+    """
+
+    def __init__(self, lake: Path, rows: Iterable[PartitionRow], newest_image: Callable[[], ClusterImage]) -> None:
         self._lake = lake
         self._rows = partitions_by_id(rows)
+        self._newest_image = newest_image
+        self._deadline_s: float | None = None
 
     def of(self, topic: TopicRow, number: int) -> LivePartition:
-        """Return a partition, looking for its directory.
+        """Return a partition now, of its leader.
 
         Raise `LakeError` if it has records that this host cannot see, or if the directory now belongs to another topic of the name.
         """
-        found = self.of_version(topic, number)
-        row = found.row
+        row = self._rows.get((topic.topic_id, number))
+        while True:
+            registration = self._registration(topic, number)
+            found, is_true = self._look(topic, number, row, registration)
+            is_led_on = self._registration(topic, number).leader_epoch == registration.leader_epoch
+            if (is_true and is_led_on) or not self._may_wait():
+                break
+            if is_led_on:
+                time.sleep(_LOOK_AGAIN_S)
         if found.directory is None and row is not None and row.log_end_offset > 0:
-            missing = directory_of(self._lake, row)
-            if missing.is_dir():
-                raise LakeError(
-                    f"{missing} belongs to another topic: {topic.topic} was deleted and created again just now"
-                )
-            raise LakeError(
-                f"{missing} cannot be seen on host {socket.gethostname()}, and holds {topic.topic}-{number}"
-            )
+            raise LakeError(_not_seen(found))
         return found
 
     def of_version(self, topic: TopicRow, number: int) -> LivePartition:
-        """Return a partition of an earlier version, whose directory may be gone."""
+        """Return a partition of an earlier version, whose directory may be gone. Its `state` is what the directory has now."""
         row = self._rows.get((topic.topic_id, number))
-        return LivePartition(topic, number, row, _directory(self._lake, topic, number, row))
+        return self._look(topic, number, row, self._registration(topic, number))[0]
+
+    def _registration(self, topic: TopicRow, number: int) -> PartitionRegistration:
+        row = self._rows.get((topic.topic_id, number))
+        return registration_of(self._newest_image(), topic.topic_id, number, row)
+
+    def _may_wait(self) -> bool:
+        now_s = time.monotonic()
+        if self._deadline_s is None:
+            self._deadline_s = now_s + _PATIENCE_S
+        return now_s < self._deadline_s
+
+    def _look(
+        self, topic: TopicRow, number: int, row: PartitionRow | None, registration: PartitionRegistration
+    ) -> tuple[LivePartition, bool]:
+        """Return a partition, and whether its state has every record that was acknowledged until now."""
+        replicas = self._replicas(topic, number, registration)
+        nothing = LivePartition(topic, number, row, registration, replicas, partitions=self)
+        leader, leads = registration.leader, replicas.get(registration.leader)
+        leading = None if leads is None or not _is_of(leads, topic) else read_state(leads)
+        if leading is not None and is_settled(leading, registration):
+            return _at(nothing, leader, leading), True
+        states = dict(_states(replicas, topic)) | ({} if leading is None else {leader: leading})
+        if not states:
+            return nothing, registration.leader == NO_LEADER or row is None or row.log_end_offset == 0
+        read = leader if leading is not None else max(states, key=lambda each: states[each].high_watermark)
+        limit = watermark_limit(states[read], registration, leads=read == leader)
+        state = with_known_watermarks(states[read], [*states.values(), *([] if row is None else [row])], limit)
+        is_true = leader == NO_LEADER or (read == leader and state.high_watermark == limit)
+        return _at(nothing, read, state), is_true
+
+    def _replicas(self, topic: TopicRow, number: int, registration: PartitionRegistration) -> dict[int, Path]:
+        if registration.replicas:
+            return directories_of(self._lake, registration, topic.topic, number)
+        found = paths.partition_paths(self._lake, topic.topic, number)  # a lake of 0.1, before the first publish
+        return {broker_id: path for broker_id, path in found.items() if (path / STATE_FILE).exists()}
+
+
+def file_names(directory: Path) -> list[str]:
+    """Return the names of a partition's files. Raise `LakeError` if they cannot be listed."""
+    try:
+        return REAL_FILES.list(str(directory))
+    except OSError as error:
+        raise LakeError(f"{directory} cannot be listed: {error.strerror or error}") from error
+
+
+def files_of(
+    lake: Path, partition: LivePartition, names: Collection[str], rows: Iterable[SegmentRow]
+) -> Iterator[tuple[SegmentRow, str]]:
+    """Yield rows of `segments` with their files: in the directory that is read, which has `names`, or in another replica's.
+
+    A file that no replica has is where the row says, for the error of whoever opens it.
+    """
+    here = frozenset(names)
+    others: list[Path] | None = None
+    for row in rows:
+        name = file_name(row.base_offset, generation=row.generation)
+        path = os.path.join(lake, row.path)
+        if name in here and partition.directory is not None:
+            path = os.path.join(partition.directory, name)
+        elif not os.path.exists(path):
+            others = list(partition.other_directories()) if others is None else others
+            path = next((str(each / name) for each in others if (each / name).exists()), path)
+        yield row, path
 
 
 def log_start(state: PartitionState, row: PartitionRow) -> int:
@@ -85,16 +182,30 @@ def topic_id_of(topic: TopicRow) -> str:
     return encode_uuid(UUID(topic.topic_id))
 
 
-def _directory(lake: Path, topic: TopicRow, partition: int, row: PartitionRow | None) -> Path | None:
-    """Return the directory of the partition with this topic id, or None if it was created and never opened."""
-    if row is not None:
-        directory = directory_of(lake, row)
-        if directory.is_dir() and _is_of(directory, topic):
-            return directory
-    found = paths.partition_paths(lake, topic.topic, partition).values()
-    return next((path for path in found if (path / STATE_FILE).exists() and _is_of(path, topic)), None)
-
-
 def _is_of(directory: Path, topic: TopicRow) -> bool:
-    """Return whether the directory is the topic's. In a lake of version 0.1 directories have no topic id."""
-    return read_topic_id(directory) in (None, UUID(topic.topic_id))
+    """Return whether this host sees a log of the topic there. In a lake of version 0.1 directories have no topic id."""
+    return (directory / STATE_FILE).exists() and read_topic_id(directory) in (None, UUID(topic.topic_id))
+
+
+def _states(replicas: Mapping[int, Path], topic: TopicRow) -> Iterator[tuple[int, PartitionState]]:
+    """Yield what the replicas' files say that this host sees, by broker. A file that cannot be read says nothing."""
+    for broker_id, directory in replicas.items():
+        with contextlib.suppress(LakeError, OSError):
+            if _is_of(directory, topic):
+                yield broker_id, read_state(directory)
+
+
+def _at(partition: LivePartition, broker_id: int, state: PartitionState) -> LivePartition:
+    start = state.log_start_offset if partition.row is None else log_start(state, partition.row)
+    directory = partition.replicas[broker_id]
+    return replace(partition, broker_id=broker_id, directory=directory, state=state._replace(log_start_offset=start))
+
+
+def _not_seen(partition: LivePartition) -> str:
+    missing = next(iter(partition.replicas.values()))
+    if missing.is_dir():
+        name = partition.topic.topic
+        return f"{missing} belongs to another topic: {name} was deleted and created again just now"
+    return (
+        f"{missing} cannot be seen on host {socket.gethostname()}, and holds {partition.topic.topic}-{partition.number}"
+    )

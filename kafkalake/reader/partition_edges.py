@@ -30,7 +30,7 @@ class PartitionBounds:
         """Return the edges by topic and partition. Raise `UnknownTopicOrPartitionError` (for a named topic) or `LakeError`."""
         found = {}
         for partition in self._partitions():
-            state = partition.state()
+            state = partition.state
             end = readable_end(state, self._options.isolation)
             edge = Edge(state.log_start_offset, end, state.log_end_offset, topic_id_of(partition.topic))
             found[partition.topic.topic, partition.number] = edge
@@ -51,7 +51,7 @@ class PartitionBounds:
             if self._options.pattern is None:
                 raise
             return  # a matching topic may be created later
-        live = LivePartitions(self._lake, self.tables.load_partitions())
+        live = LivePartitions(self._lake, self.tables.load_partitions(), self.tables.newest_image)
         for topic, partitions in wanted:
             for number in partitions:
                 yield live.of(topic, number)

@@ -1,11 +1,14 @@
 """Takes a snapshot of a topic on disk: the start and end of each partition, and the segment files between.
 
-Live: sealed segments from Delta, then the later ones in the partition's directory, up to the end given by its `state` file.
-The broker writes `state` when it acknowledges a record, so a query that starts later sees it, and no broker need run.
+Live: sealed segments from Delta, then the later ones in the directory of the partition's leader, up to the end given by its `state`
+file. The broker writes `state` when it acknowledges a record, so a query that starts later sees it, and no broker need run.
 
     1. read `segments` from Delta            segments removed by retention meanwhile lie below the log start, read next
     2. read `state`                          records below the high watermark were in a file before `state` was written
     3. list the directory                    so every such file is found here
+
+A row of `segments` is true of every replica. Its file is read from the leader's directory, or from another one that has it: a job
+writes in one of them, and the others get the file later.
 
 As of a version: offsets and segments that were published together. Records that were in the active segment then are
 read from their present place, because a log is append-only.
@@ -26,11 +29,17 @@ from kafkalake.internal_topics import INTERNAL
 from kafkalake.metadata.catalog import segments_by_id
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow, TopicRow
-from kafkalake.reader.live_partitions import LivePartition, LivePartitions, readable_end, topic_id_of
+from kafkalake.reader.live_partitions import (
+    LivePartition,
+    LivePartitions,
+    file_names,
+    files_of,
+    readable_end,
+    topic_id_of,
+)
 from kafkalake.reader.read import PartitionSnapshot, Read, SegmentFile
 from kafkalake.reader.read_options import ReadOptions
-from kafkalake.storage.files import REAL_FILES
-from kafkalake.storage.state import PartitionState, read_state
+from kafkalake.storage.state import PartitionState
 from kafkalake.topic_partition import PartitionId
 
 _SEGMENT_NAME = re.compile(r"\d{20}\.arrow")
@@ -50,7 +59,7 @@ def take_snapshot(options: ReadOptions, tables: DeltaMetadataStore) -> Read:
     if names is not None and not {topic.topic for topic in topics}.issuperset(names):
         version, rows, topics = _rows(options, tables, None)  # to say which there are
     snapshots = []
-    live = LivePartitions(lake, rows)
+    live = LivePartitions(lake, rows, tables.newest_image)
     for topic, partitions in wanted_partitions(options, topics):
         now = segments_by_id(tables.load_segments(topic.topic))
         then: dict[PartitionId[str], list[SegmentRow]] = {}
@@ -138,20 +147,30 @@ def partition_now(
 
     Raise `LakeError` if files of the lake are missing.
     """
-    topic, number, directory = partition.topic, partition.number, partition.directory
-    if directory is None:
-        return PartitionSnapshot(topic.topic, number, 0, 0, (), topic_id=topic_id_of(topic))
-    known = [_from_row(lake, segment) for segment in sealed]
+    topic, number = partition.topic, partition.number
     for attempt in range(_ATTEMPTS):
-        state = partition.state()
-        segments = known + _listed(directory, state, known[-1].next_offset if known else 0)
+        if partition.directory is None:
+            return PartitionSnapshot(topic.topic, number, 0, 0, (), topic_id=topic_id_of(topic))
+        state = partition.state
         try:
+            segments = _segments_now(lake, partition, partition.directory, sealed)
             return _covering(topic, number, state.log_start_offset, readable_end(state, isolation), segments)
         except LakeError:
-            # Retention may have moved on between reading `state` and listing the directory.
+            # Retention may have moved on between reading `state` and listing the directory, or the replica was removed.
             if attempt == _ATTEMPTS - 1:
                 raise
+            partition = partition.look_again()
     raise AssertionError
+
+
+def _segments_now(
+    lake: Path, partition: LivePartition, directory: Path, sealed: Sequence[SegmentRow]
+) -> list[SegmentFile]:
+    """Return the segments of a partition, those in Delta first. Raise `LakeError` if the directory cannot be listed."""
+    state, names = partition.state, file_names(directory)
+    inactive = [row for row in sealed if row.generation or row.base_offset != state.active_base_offset]
+    known = [_from_row(row, path) for row, path in files_of(lake, partition, names, inactive)]
+    return known + _listed(directory, names, state, known[-1].next_offset if known else 0)
 
 
 def _partition_then(
@@ -167,7 +186,8 @@ def _partition_then(
         raise LakeError(
             f"{topic.topic}-{row.partition}: the version asked for is of topic id {topic_id_of(topic)}, which was deleted since"
         )
-    segments = [_from_row(lake, segment) for segment in then]
+    names = [] if directory is None else file_names(directory)
+    segments = [_from_row(each, path) for each, path in files_of(lake, partition, names, then)]
     gone = next((segment.path for segment in segments if not os.path.exists(segment.path)), None)
     if gone is not None:
         raise LakeError(
@@ -179,17 +199,17 @@ def _partition_then(
     unchanged = takewhile(
         lambda segment: segment.generation == 0, (each for each in now if each.base_offset >= row_end)
     )
-    segments = _joined(segments, [_from_row(lake, segment) for segment in unchanged])
+    segments = _joined(segments, [_from_row(each, path) for each, path in files_of(lake, partition, names, unchanged)])
     if directory is not None:
-        segments += _listed(directory, read_state(directory), segments[-1].next_offset if segments else 0)
+        segments += _listed(directory, names, partition.state, segments[-1].next_offset if segments else 0)
     return _covering(topic, row.partition, row.log_start_offset, readable_end(row, isolation), segments)
 
 
-def _from_row(lake: Path, row: SegmentRow) -> SegmentFile:
+def _from_row(row: SegmentRow, path: str) -> SegmentFile:
     return SegmentFile(
         row.base_offset,
         row.next_offset,
-        os.path.join(lake, row.path),
+        path,
         row.bytes,
         row.min_timestamp_ms,
         row.max_timestamp_ms,
@@ -199,10 +219,10 @@ def _from_row(lake: Path, row: SegmentRow) -> SegmentFile:
     )
 
 
-def _listed(directory: Path, state: PartitionState, first_offset: int) -> list[SegmentFile]:
+def _listed(directory: Path, names: Iterable[str], state: PartitionState, first_offset: int) -> list[SegmentFile]:
     """Return the directory's segments from `first_offset` on. Each ends where the next begins, the last at the log end."""
     first = f"{first_offset:020d}"
-    names = sorted(name for name in REAL_FILES.list(str(directory)) if name >= first and _SEGMENT_NAME.fullmatch(name))
+    names = sorted(name for name in names if name >= first and _SEGMENT_NAME.fullmatch(name))
     bases = [int(name[:20]) for name in names]
     ends = [*bases[1:], max(state.log_end_offset, bases[-1])] if bases else []
     listed = []

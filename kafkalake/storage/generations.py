@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kafkalake.storage.segment_names import SUFFIXES, parse_name
+from kafkalake.storage.segment_names import SUFFIXES, file_name, parse_name
 
 
 class RewrittenSegment(NamedTuple):
@@ -38,17 +38,21 @@ class StaleFiles(NamedTuple):
 def stale_files(names: Iterable[str], current: Sequence[RewrittenSegment], log_start_offset: int) -> StaleFiles:
     """Return the files superseded by or not among `current`: all sealed segments in Delta, ascending, of any generation.
 
-    Leftovers below the log start are excluded (retention removes them), and so is generation 0 not yet in Delta (the broker's).
+    Leftovers below the log start are excluded (retention removes them), and so is generation 0 not yet in Delta (the broker's), and
+    what a newer file would supersede that is not among `names`: this replica does not have it yet.
     """
     counting = {(each.base_offset, each.generation) for each in current}
     found = StaleFiles([], [])
-    for name in sorted(names):
+    names = sorted(names)
+    there = frozenset(names)
+    for name in names:
         parsed = parse_name(name)
         if parsed is None or parsed.suffix not in SUFFIXES or (parsed.base_offset, parsed.generation) in counting:
             continue
         newer = covering(current, parsed.base_offset)
         if newer is not None and newer.generation > parsed.generation:
-            found.superseded.append((name, newer))
+            if file_name(newer.base_offset, generation=newer.generation) in there:
+                found.superseded.append((name, newer))
         elif parsed.generation and parsed.base_offset >= log_start_offset:
             found.uncommitted.append(name)
     return found

@@ -40,7 +40,7 @@ from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.metadata import cleaning, paths
-from kafkalake.metadata.catalog import directory_of, segments_by_id
+from kafkalake.metadata.catalog import directories_of, registration_of, segments_by_id
 from kafkalake.metadata.lock_file import running_brokers
 from kafkalake.metadata.tables.schemas import CleaningRow, SegmentRow, TopicRow
 from kafkalake.reader.read_options import parse_options
@@ -59,12 +59,17 @@ COMPACT, REMEMBER = "compact", "remember"
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """The input of a decision on a partition. `rows`: the segments to clean, ascending."""
+    """The input of a decision on a partition. `rows`: the segments to clean, ascending; `files`: where each one's file is.
+
+    broker_id, directory: the replica that gets the new segments. The others get them from it.
+    """
 
     topic: TopicRow
+    broker_id: int
     directory: Path
     config: TopicConfig
     rows: Sequence[SegmentRow]
+    files: Sequence[str]
     decision: Compaction
     generation: int
 
@@ -79,7 +84,7 @@ class CompactionJob(Job):
         for log in cleaned_partitions(run, _compacted(run)):
             row = CleaningRow(log.topic.topic, log.topic.topic_id, log.number)
             said = remembered.get(row.key, row)
-            step = _step(run.lake, log, run.topic_configs[log.topic.topic], said, run.clock.now_ms())
+            step = _step(log, run.topic_configs[log.topic.topic], said, run.clock.now_ms())
             steps += [step] if step is not None else []
         return steps
 
@@ -88,16 +93,18 @@ class CompactionJob(Job):
         segments = segments_by_id(run.store.load_segments())
         running = running_brokers(run.lake, run.store.load_brokers(), run.clock.now_ms())
         topics = {topic.topic_id: topic for topic in _compacted(run)}
+        image = run.store.newest_image()
         for row in run.store.load_partitions():
             topic = topics.get(row.topic_id)
             if topic is None:
                 continue
-            directory = directory_of(run.lake, row)
-            if directory.is_dir():
-                current = segments.get((row.topic_id, row.partition), [])
-                delay_ms = run.topic_configs[topic.topic].file_delete_delay_ms
-                kept_ms = None if row.leader in running else run.clock.now_ms() - delay_ms
-                _remove_leftovers(directory, current, row.log_start_offset, kept_ms)
+            current = segments.get((row.topic_id, row.partition), [])
+            gone_ms = run.clock.now_ms() - run.topic_configs[topic.topic].file_delete_delay_ms
+            registration = registration_of(image, row.topic_id, row.partition, row)
+            for broker_id, directory in directories_of(run.lake, registration, row.topic, row.partition).items():
+                if directory.is_dir():
+                    kept_ms = None if broker_id in running else gone_ms
+                    _remove_leftovers(directory, current, row.log_start_offset, kept_ms)
         fault_point("leftovers removed")
 
     def perform(self, run: Run, step: Step) -> Done:
@@ -169,12 +176,14 @@ def main(arguments: Sequence[str]) -> int:
     return run_job(CompactionJob(), arguments)
 
 
-def _step(lake: Path, log: CleanedPartition, config: TopicConfig, said: CleaningRow, now_ms: int) -> Step | None:
+def _step(log: CleanedPartition, config: TopicConfig, said: CleaningRow, now_ms: int) -> Step | None:
     """Return the step for a partition, given its row `said` of `cleaning`, or None if there is nothing to do."""
-    rows = [row for row in log.rows if row.next_offset > log.state.log_start_offset]
+    start = log.state.log_start_offset
+    kept = [(row, file) for row, file in zip(log.rows, log.files, strict=True) if row.next_offset > start]
+    rows = [row for row, _ in kept]
     known = _with_committed(said, rows)
     decision = decide_compaction(
-        [_cleanable(lake, row) for row in rows],
+        [_cleanable(row, file) for row, file in kept],
         _rule(config),
         cleaned_offset=known.cleaned_offset,
         end_offset=log.state.last_stable_offset,
@@ -186,7 +195,8 @@ def _step(lake: Path, log: CleanedPartition, config: TopicConfig, said: Cleaning
         return None if known == said else Step(REMEMBER, log.topic.topic, log.number, why, before, known)
     rows = rows[: sum(len(group) for group in decision.groups)]
     generation = 1 + max([known.generation, *(row.generation for row in rows)])
-    partition = _Partition(log.topic, log.directory, config, rows, decision, generation)
+    files = [file for _, file in kept[: len(rows)]]
+    partition = _Partition(log.topic, log.broker_id, log.directory, config, rows, files, decision, generation)
     before |= {
         "segments": len(rows),
         "records": sum(row.records for row in rows),
@@ -214,11 +224,11 @@ def _with_committed(said: CleaningRow, rows: Sequence[SegmentRow]) -> CleaningRo
     return replace(said, cleaned_offset=cleaned_offset, generation=max(row.generation for row in unsaid))
 
 
-def _cleanable(lake: Path, row: SegmentRow) -> CleanableSegment:
+def _cleanable(row: SegmentRow, file: str) -> CleanableSegment:
     smallest, largest = row.min_timestamp_ms, row.max_timestamp_ms
     lost = False
     with contextlib.suppress(OSError, CorruptSegmentError):  # the rewrite reports these errors, if it happens
-        lost = lost_range(lake / row.path, row.bytes) is not None
+        lost = lost_range(file, row.bytes) is not None
     return CleanableSegment(
         row.base_offset,
         row.next_offset,
@@ -238,8 +248,8 @@ def _rewrite(run: Run, spark: SparkSession, partition: _Partition, own: Path) ->
     groups = partition.decision.groups
     group_of = {number: group for group, numbers in enumerate(groups) for number in numbers}
     sources = tuple(
-        Source(number, group_of[number], str(run.lake / row.path), row.base_offset, row.next_offset, row.bytes)
-        for number, row in enumerate(partition.rows)
+        Source(number, group_of[number], file, row.base_offset, row.next_offset, row.bytes)
+        for number, (row, file) in enumerate(zip(partition.rows, partition.files, strict=True))
     )
     assigned = f'{{"{partition.topic.topic}": [{partition.rows[0].partition}]}}'
     options = parse_options({"lake": str(run.lake), "assign": assigned})
@@ -303,6 +313,7 @@ def _move(run: Run, partition: _Partition, found: Iterable[Any]) -> tuple[list[S
                 next_offset=row["next_offset"],
                 generation=generation,
                 path=paths.relative_path(run.lake, data),
+                broker_id=partition.broker_id,
                 records=row["records"],
                 bytes=row["bytes"],
                 min_timestamp_ms=row["min_timestamp"],

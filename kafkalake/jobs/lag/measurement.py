@@ -101,7 +101,7 @@ class Measurement:
 
     def _snapshots(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, PartitionSnapshot]:
         """Return current snapshots of partitions."""
-        live = LivePartitions(self.lake, self.store.load_partitions())
+        live = LivePartitions(self.lake, self.store.load_partitions(), self.store.newest_image)
         sealed = segments_by_id(self.store.load_segments())
         found = {}
         for topic in self.topics:

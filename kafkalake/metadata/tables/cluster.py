@@ -3,8 +3,8 @@
 A commit is put-if-absent of exactly the next version. It is never repeated after a lost race, because it was decided on an image
 that is no longer the newest. Only files of parts that have changed are written and read (`cluster_rows`).
 
-An image is returned only once it is on the disk, whoever committed it. What a broker acts on is therefore still there after a loss
-of power.
+An image is returned to a broker only once it is on the disk, whoever committed it. What it acts on is therefore still there after a
+loss of power.
 """
 
 from __future__ import annotations
@@ -59,6 +59,18 @@ class DeltaClusterTable:
                 self._follow(table)
             return self._image if self._image.version > version else None
 
+    def newest(self) -> ClusterImage:
+        """Return the newest version, which a loss of power may still take back: for readers, who decide nothing by it.
+
+        Raise `KafkaStorageError` if it cannot be read.
+        """
+        with self._lock:
+            table = self._open_table()
+            if table is not None:
+                table.refresh_if_outdated()
+                self._read(table)
+            return self._image
+
     def commit(self, image: ClusterImage) -> None:
         with self._lock:
             table = self._open_table()
@@ -91,6 +103,9 @@ class DeltaClusterTable:
     def _follow(self, table: OpenDeltaTable) -> None:
         """Bring the image to the version of the table, durably. Raise `KafkaStorageError` if that fails."""
         table.force()
+        self._read(table)
+
+    def _read(self, table: OpenDeltaTable) -> None:
         if table.version == self._image.version:
             return
         files = _files_by_part(table)

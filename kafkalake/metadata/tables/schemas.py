@@ -114,7 +114,8 @@ class PartitionRow:
 class SegmentRow:
     """A sealed segment: offsets [base_offset, next_offset), `bytes` of the segment file.
 
-    It is the file `path`, relative to the lake, among the logs of the broker `broker_id`.
+    It is the file `path`, relative to the lake, among the logs of the broker `broker_id`. Other replicas of the partition have a
+    file of the same name and content: `metadata.catalog.directories_of` says where.
 
     `min_timestamp_ms` and `max_timestamp_ms` are None for a segment without rows.
     """
@@ -138,11 +139,10 @@ class SegmentRow:
         return SegmentKey(self.topic_id, self.partition, self.base_offset, self.generation)
 
     def same_content(self, other: SegmentRow) -> bool:
-        """Return whether both describe the same file, ignoring timestamps."""
-        return (self.key, self.next_offset, self.path, self.records, self.bytes) == (
+        """Return whether both describe the same segment, whichever replica's file they name, ignoring timestamps."""
+        return (self.key, self.next_offset, self.records, self.bytes) == (
             other.key,
             other.next_offset,
-            other.path,
             other.records,
             other.bytes,
         )

@@ -73,7 +73,7 @@ def _transaction(row: TransactionRow, partitions: list[int]) -> tuple[object, ..
 
 def _by_partition(subject: Subject) -> dict[TopicPartition, dict[int, ProducerStateEntry]]:
     sealed = segments_by_id(subject.store.load_segments(subject.topic))
-    live = LivePartitions(subject.lake, subject.store.load_partitions())
+    live = LivePartitions(subject.lake, subject.store.load_partitions(), subject.store.newest_image)
     return {
         (topic.topic, number): dict(
             producers_of(
