@@ -114,7 +114,9 @@ class Broker:
             moved=lambda topic, index: self._leader_moved(topic, index),
             run_blocking=run_blocking,
             later=self.timers.schedule,
-            wake=self.purgatory.check,
+            now_ms=clock.monotonic_ms,
+            advance=self.append_queue.advance,
+            leave=self.append_queue.leave,
         )
         self._coordinates = False
         self.membership = Membership(

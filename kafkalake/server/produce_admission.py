@@ -8,7 +8,7 @@ from __future__ import annotations
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.partitions.append_queue import ProduceRequest
-from kafkalake.broker.partitions.partition import PendingAppend
+from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.errors import (
     ConcurrentTransactionsError,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from kafkalake.broker.partitions.append_queue import ProduceRequest
-from kafkalake.broker.partitions.partition import PendingAppend
+from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.topic_rules import TopicRules
@@ -132,11 +132,13 @@ class BatchReader:
         if few and (len(records) <= left or len(records) > rules.limits.max_message_bytes):
             try:
                 batch = decode_produced(records, rules.limits, self._now_ms, left)
-                return PendingAppend(partition, batch, self._original(rules, records, batch), acks=acks)
+                return PendingAppend(
+                    partition, batch, self._original(rules, records, batch), acks=acks, timeout_ms=self._body.timeout_ms
+                )
             except DecompressedTooLargeError:
                 if left >= rules.limits.max_decompressed_bytes:
                     raise
-        pending = PendingAppend(partition, None, None, acks=acks)
+        pending = PendingAppend(partition, None, None, acks=acks, timeout_ms=self._body.timeout_ms)
         self._put_off.append(_PutOff(pending, rules, self._kept(records)))
         return pending
 

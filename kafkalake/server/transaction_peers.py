@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.partitions.partition import ACKS_ALL
+from kafkalake.broker.partitions.pending_append import ACKS_ALL
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.broker.transactions.transaction_peers import AdmissionRequest, BatchRequest, MarkerRequest

@@ -7,6 +7,7 @@ from typing import cast
 from uuid import UUID, uuid4
 
 import pytest
+from leaderships import alone
 
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topic, Topics
@@ -129,7 +130,7 @@ def test_the_topics_with_a_time_to_flush_are_known(tmp_path: Path) -> None:
     for name in ("b", "a"):
         topic = new_topic(name)
         log = Log.open(tmp_path / name, LogConfig(), clock, files, OpenFiles(files, 16))
-        topic.replicas[0] = Partition(topic, 0, log, WireCache(1 << 20).tail(), 0)
+        topic.replicas[0] = Partition(topic, 0, log, WireCache(1 << 20).tail(), alone())
         topics.add(topic)
     assert list(topics.flushed_by_time()) == []
     timed = {"flush.ms": 100}

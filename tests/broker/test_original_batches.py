@@ -9,8 +9,10 @@ from uuid import uuid4
 import pytest
 from contract.wire_client import batch
 from faulty_files import FaultyFiles
+from leaderships import alone
 
-from kafkalake.broker.partitions.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.clock import SystemClock
@@ -22,7 +24,7 @@ from kafkalake.wire.record_batch import decode_produced
 
 def partition_of(log: Log) -> Partition:
     topic = Topic("t", uuid4(), {}, None, 0)
-    return Partition(topic, 0, log, WireCache(1 << 20).tail(), 0)  # type: ignore[arg-type]
+    return Partition(topic, 0, log, WireCache(1 << 20).tail(), alone())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,7 @@ def test_the_timestamp_type_counts_when_the_batch_is_appended(
     original = batch([(None, b"x")], timestamp=1_000_000_000_000)
     partition.enqueue(PendingAppend(partition, decode_produced(original), original))
     log.configure(replace(config, message_timestamp_type=at_append))
-    partition.commit(partition.append_queued())
+    partition.commit(partition.append_queued(), [], 0)
     cached = partition.read_tail(0, 1, 1 << 20, first_whole=True)
     assert (cached is not None) is kept
 
@@ -60,6 +62,6 @@ def test_a_batch_that_another_flush_has_discarded_is_not_acknowledged(tmp_path: 
     files.failing_syncs = 1
     with pytest.raises(KafkaStorageError):
         log.flush()
-    partition.commit(appended)
+    partition.commit(appended, [], 0)
     assert [type(each.result) for each in appended] == [KafkaStorageError]
     assert (log.log_end_offset, partition.read_tail(0, 1, 1 << 20, first_whole=True)) == (0, None)

@@ -18,7 +18,7 @@ from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.groups.offset_requests import CommitRequest, OffsetToCommit, PartitionErrors
-from kafkalake.broker.partitions.partition import PendingAppend
+from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.staged.appending import StagedFileAppender, Target
 from kafkalake.broker.staged.request import StagedFile

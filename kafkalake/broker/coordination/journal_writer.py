@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from kafkalake.broker.coordination.journal import Appended, JournalRecord, ProducerIdAndEpoch
 from kafkalake.broker.partitions.append_queue import AppendQueue
-from kafkalake.broker.partitions.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.errors import KafkaError, MessageTooLargeError, NotLeaderOrFollowerError, as_value
 from kafkalake.record.build import build_batch

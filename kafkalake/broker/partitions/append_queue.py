@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
-from kafkalake.broker.partitions.partition import Partition, PendingAppend, RunBlocking, nobody_waits
+from kafkalake.broker.partitions.partition import Partition, RunBlocking
+from kafkalake.broker.partitions.pending_append import PendingAppend, nobody_waits
 from kafkalake.broker.partitions.purgatory import Purgatory
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, as_value
@@ -82,6 +84,8 @@ class AppendQueue:
         self._ownership = ownership
         self._now_ns = clock.monotonic_ns
         self._dirty: list[Partition] = []
+        self._watched: dict[Partition, int] = {}
+        """By partition with batches that wait for the replicas in sync, when the first of them is due."""
         self.is_answering = False
         """Whether a flush is answering producers, so that more answers may follow (`when_answered`)."""
         self._when_answered: list[Callable[[], None]] = []
@@ -116,15 +120,30 @@ class AppendQueue:
         dirty, self._dirty = self._dirty, []
         if not dirty:
             return False
+        self._answer_together(lambda: self._flush(dirty, self._now_ns() + within_ns))
+        return True
+
+    def advance(self, partition: Partition) -> None:
+        """Advance the high watermark of a partition by what is known of its replicas now, and answer whom that answers."""
+        self._answer_together(lambda: self._settle(partition, []))
+
+    def leave(self, partition: Partition) -> None:
+        """Refuse the batches that wait at a partition which is not led here any more, and complete the fetches that do."""
+        self._answer_together(lambda: self._answer(partition.take_refused()))
+        call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._purgatory.check, partition)
+
+    def _answer_together(self, work: Callable[[], None]) -> None:
+        if self.is_answering:
+            work()
+            return
         self.is_answering = True
         try:
-            self._flush(dirty, self._now_ns() + within_ns)
+            work()
         finally:
             self.is_answering = False
             waiting, self._when_answered = self._when_answered, []
             for action in waiting:
                 call_isolated(CallbackLoop.SENDING, action)
-        return True
 
     def _flush(self, dirty: list[Partition], end_ns: int) -> None:
         if not self._ownership.is_certain():
@@ -156,12 +175,36 @@ class AppendQueue:
             self._settle(partition, appended)
 
     def _settle(self, partition: Partition, appended: list[PendingAppend]) -> None:
-        if not call_isolated(CallbackLoop.COMMIT_OF_PARTITION, partition.commit, appended):
+        done: list[PendingAppend] = []
+        now_ms = self._now_ns() // 1_000_000
+        if not call_isolated(CallbackLoop.COMMIT_OF_PARTITION, partition.commit, appended, done, now_ms):
             partition.fail(appended, KafkaStorageError("it is not certain that the records are there"))
-        for pending in appended:
-            call_isolated(CallbackLoop.PRODUCER_ANSWER, pending.settled)
+            done = appended
+        if partition.has_uncommitted:
+            self._watch(partition, now_ms)
+        self._answer(done)
         call_isolated(CallbackLoop.PARTITION_MOVED, self._moved, partition)
         call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._purgatory.check, partition)
+
+    @staticmethod
+    def _answer(done: Iterable[PendingAppend]) -> None:
+        for pending in done:
+            call_isolated(CallbackLoop.PRODUCER_ANSWER, pending.settled)
+
+    def _watch(self, partition: Partition, now_ms: int) -> None:
+        """Have a look at the batches that wait in a partition when the first of them is due."""
+        due_ms = partition.due_ms
+        if due_ms < self._watched.get(partition, _FOREVER_NS):
+            self._watched[partition] = due_ms
+            self._purgatory.later(max(due_ms - now_ms, 1), partial(self._expire, partition))
+
+    def _expire(self, partition: Partition) -> None:
+        """Refuse the batches that have waited for their timeouts, and look again when the next is due."""
+        self._watched.pop(partition, None)
+        now_ms = self._now_ns() // 1_000_000
+        self._answer_together(lambda: self._answer(partition.take_due(now_ms)))
+        if partition.has_uncommitted:
+            self._watch(partition, now_ms)
 
     async def _sync(self, partition: Partition, sync: Coroutine[Any, Any, None], appended: list[PendingAppend]) -> None:
         """Await the fsync of the log, then settle. Batches arriving for the partition meanwhile form the next group."""

@@ -28,7 +28,6 @@ from kafkalake.broker.partitions.fetch_sessions import (
 )
 from kafkalake.broker.partitions.fetched import (
     CachedRecords,
-    EpochEnd,
     Fetched,
     FetchedPartition,
     Isolation,
@@ -39,6 +38,7 @@ from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.clock import Clock
+from kafkalake.cluster.replication import EpochEnd, diverging_epoch
 from kafkalake.errors import (
     CorruptMessageError,
     CorruptSegmentError,
@@ -234,7 +234,7 @@ class _FetchOperation(DelayedOperation):
 
 def readable_bytes(partition: Partition, isolation: Isolation) -> int:
     """Return the cumulative bytes appended to a partition and visible at `isolation`. Its growth is the number of new bytes."""
-    return partition.stable_bytes if isolation is Isolation.READ_COMMITTED else partition.appended_bytes
+    return partition.stable_bytes if isolation is Isolation.READ_COMMITTED else partition.readable_bytes
 
 
 def corrupt(error: CorruptSegmentError) -> CorruptMessageError:
@@ -267,9 +267,9 @@ def read_partition(
     answer.log_start_offset = log.log_start_offset
     answer.codec = partition.topic.config.compression_type
     if asked.last_fetched_epoch >= 0:
-        epoch, end_offset = log.end_offset_for_epoch(asked.last_fetched_epoch)
-        if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
-            answer.diverging = EpochEnd(epoch, end_offset)
+        own = EpochEnd(*log.end_offset_for_epoch(asked.last_fetched_epoch))
+        answer.diverging = diverging_epoch(asked.last_fetched_epoch, asked.fetch_offset, own, log.log_start_offset)
+        if answer.diverging is not None:
             return 0
     offset = asked.fetch_offset
     if not log.log_start_offset <= offset <= log.log_end_offset:

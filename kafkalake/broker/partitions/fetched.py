@@ -10,6 +10,7 @@ from typing import NamedTuple
 from kafkalake.broker.partitions.fetch_sessions import FetchContext, FetchPartition
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.wire_cache import EncodedRead
+from kafkalake.cluster.replication import EpochEnd
 from kafkalake.errors import KafkaError
 from kafkalake.record.message_set import MessageSet
 
@@ -56,13 +57,6 @@ class StoredRecords(NamedTuple):
         read = EncodedRead(records, next_offset, self.end_offset, memory_bytes)
         if self.partition.reads_generation == self.generation:
             self.partition.keep_encoded(self.start_offset, self.max_bytes, read)
-
-
-class EpochEnd(NamedTuple):
-    """A leader epoch and the offset at which it ended."""
-
-    epoch: int
-    end_offset: int
 
 
 @dataclass(slots=True)

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kafkalake.broker.partitions.fetch import corrupt
-from kafkalake.broker.partitions.fetched import EpochEnd, Isolation
+from kafkalake.broker.partitions.fetched import Isolation
 from kafkalake.broker.partitions.partition import Partition
-from kafkalake.errors import CorruptSegmentError, OffsetOutOfRangeError, UnsupportedVersionError
+from kafkalake.cluster.replication import EpochEnd
+from kafkalake.errors import (
+    CorruptSegmentError,
+    OffsetNotAvailableError,
+    OffsetOutOfRangeError,
+    UnsupportedVersionError,
+)
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
@@ -25,7 +31,7 @@ def list_offset(partition: Partition, timestamp_ms: int, isolation: Isolation) -
 
     Records not yet visible to the reader do not count. MAX_TIMESTAMP blocks and is safe in any thread. Raise
     `UnsupportedVersionError` for an unknown special value, `CorruptMessageError` if the log is damaged, `KafkaStorageError` on
-    I/O errors.
+    I/O errors, `OffsetNotAvailableError` for the newest offsets after an election, until the followers have fetched (KIP-207).
     """
     try:
         return _list_offset(partition, timestamp_ms, isolation)
@@ -37,6 +43,7 @@ def _list_offset(partition: Partition, timestamp_ms: int, isolation: Isolation) 
     log = partition.log
     visible_end = log.last_stable_offset if isolation is Isolation.READ_COMMITTED else log.high_watermark
     if timestamp_ms == LATEST:
+        _check_watermark(partition)
         return FoundOffset(visible_end, -1, partition.leader_epoch)
     if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
         return FoundOffset(log.log_start_offset, -1, log.epoch_for_offset(log.log_start_offset))
@@ -49,9 +56,16 @@ def _list_offset(partition: Partition, timestamp_ms: int, isolation: Isolation) 
     else:
         found = log.offset_for_timestamp(timestamp_ms)
     if found is None or found[1] < 0 or found[1] >= visible_end:
+        _check_watermark(partition)
         return None
     timestamp, offset = found
     return FoundOffset(offset, timestamp, log.epoch_for_offset(offset))
+
+
+def _check_watermark(partition: Partition) -> None:
+    """Raise `OffsetNotAvailableError` if the newest offsets are not known, because a new leader waits for its followers."""
+    if partition.is_watermark_behind:
+        raise OffsetNotAvailableError()
 
 
 def end_of_epoch(partition: Partition, epoch: int) -> EpochEnd:

@@ -1,115 +1,81 @@
-"""One partition led by this broker: its log, queued producer batches and cached tail.
+"""One partition led by this broker: its log, its replicas, queued producer batches and cached tail.
 
 **Group commit.** Batches of all connections that arrive in one turn of the event loop are queued here and written by one
-append to the log. Three separate steps leave room for replication. First the batches are in the log (`append_queued`), fsynced
-if `flush.messages` requires it. Then the high watermark moves (`commit`, by the rule of `advance_high_watermark`). Then the
-producers are answered. With one replica the steps follow directly, whatever `acks` says. The response comes last, so every
-reader, Spark included, finds an acknowledged record.
+append to the log, in three steps. First the batches are in the log (`append_queued`), fsynced if `flush.messages` requires it.
+Then the high watermark moves, by what is known of the replicas (`cluster.replication`). Then the producers are answered
+(`commit`): those with acks=all whose records the watermark has passed, and of the others all. With one replica the steps follow
+directly; else a follower's fetch may be the one that moves the watermark. The response comes last, so every reader, Spark
+included, finds an acknowledged record.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import struct
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafkalake.broker.partitions.pending_append import (
+    ACKS_ALL,
+    PendingAppend,
+    UncommittedAppends,
+    nobody_waits,
+    share_below,
+    with_error,
+)
 from kafkalake.broker.partitions.wire_cache import EncodedRead, PartitionTail
+from kafkalake.cluster.replication import (
+    Leadership,
+    check_leader_epoch,
+    high_watermark,
+    refusal_after,
+    refusal_before,
+    with_min_isr,
+)
 from kafkalake.errors import (
-    FencedLeaderEpochError,
     KafkaError,
     KafkaStorageError,
     NotLeaderOrFollowerError,
-    UnknownLeaderEpochError,
+    RequestTimedOutError,
     as_value,
 )
-from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.log import Log
-from kafkalake.storage.producer_state import EndMarker
 
 if TYPE_CHECKING:
     from kafkalake.broker.partitions.topics import Topic
 
 logger = logging.getLogger(__name__)
 
-_BASE_OFFSET = struct.Struct(">q")
-_LEADER_EPOCH = struct.Struct(">i")
 RunBlocking = Callable[[Callable[[], None]], Awaitable[None]]
 
-ACKS_ALL = -1
-"""Wait for all replicas in sync, as clients may ask and the broker's own batches do."""
-
-_BYTES_OF_OPEN_TRANSACTION = 1024 * 1024
-"""The assumed size of a transaction found open at startup. Its actual bytes are unknown."""
+_BYTES_UNKNOWN = 1024 * 1024
+"""The assumed size of records that were in the log before: uncommitted, or of a transaction that is open."""
 
 
-def nobody_waits() -> None:
-    """Do nothing, as the callback of a batch whose result nobody waits for."""
-
-
-class PendingAppend:
-    """A batch or end-of-transaction marker to be appended, and its result.
-
-    partition, batch: None if `result` is an error found earlier. original: the producer's bytes if the cache may serve them to
-    consumers unchanged. acks: the replicas to wait for, `ACKS_ALL` for those in sync. settled: called when the result is set, see
-    `AppendQueue.add`.
-    """
-
-    __slots__ = ("acks", "batch", "marker", "original", "partition", "result", "settled")
-
-    def __init__(
-        self,
-        partition: Partition | None,
-        batch: ProducerBatch | None,
-        original: bytes | memoryview | None,
-        result: AppendResult | KafkaError | None = None,
-        marker: EndMarker | None = None,
-        acks: int = ACKS_ALL,
-    ) -> None:
-        self.acks = acks
-        self.partition = partition
-        self.batch = batch
-        self.original = original
-        self.result = result
-        self.marker = marker
-        self.settled: Callable[[], None] = nobody_waits
-
-    def decoded(self, batch: ProducerBatch, original: bytes | memoryview | None) -> None:
-        """Set the batch of one that was decoded later."""
-        self.batch, self.original = batch, original
-
-    def refuse(self, error: KafkaError) -> None:
-        """Set `error` as the result of a batch that will not be queued."""
-        self.result = error
-
-    def break_cycle(self) -> None:
-        """Release the batches of an answered request. The reference cycle would keep their memory until garbage collection."""
-        self.settled = nobody_waits
-        self.batch = self.original = None
-
-
-def _failed(pending: list[PendingAppend], error: KafkaError) -> list[PendingAppend]:
-    """Set `error` on every batch that has none yet and return all batches."""
-    for each in pending:
-        if not isinstance(each.result, KafkaError):
-            each.result = error
-    return pending
+UNCOMMITTED_MAX = 50_000
+"""The limit on the batches of one partition that wait for the replicas in sync. The others are not waited for."""
 
 
 class Partition:
     """A partition led by this broker. Used by the event loop's thread only."""
 
     __slots__ = (
+        "_discarded",
+        "_end_offset",
+        "_joining",
         "_queue",
+        "_readable_offset",
         "_stable_offset",
         "_tail",
+        "_too_few",
+        "_uncommitted",
         "appended_bytes",
         "index",
         "is_offline",
-        "leader_epoch",
+        "leadership",
         "log",
+        "readable_bytes",
         "refusal",
         "stable_bytes",
         "syncing",
@@ -122,11 +88,11 @@ class Partition:
         index: int,
         log: Log,
         tail: PartitionTail,
-        leader_epoch: int,
+        leadership: Leadership,
         *,
         is_offline: bool = False,
     ) -> None:
-        """Lead the partition in `leader_epoch`.
+        """Lead the partition in the epoch of `leadership`, which the log has begun.
 
         `is_offline`: `log` is an empty placeholder for one that could not be opened (`Log.offline`).
         Raise `KafkaStorageError` on I/O errors.
@@ -135,21 +101,50 @@ class Partition:
         self.is_offline = is_offline
         self.index = index
         self.log = log
+        self.lead(leadership)
         if not is_offline:
             self.advance_high_watermark()
-        self.leader_epoch = leader_epoch
         self.refusal: KafkaError | None = None
         self.syncing = False
         """Whether an fsync of appended batches is running (`sync`). Further batches queue up meanwhile."""
         self.appended_bytes = 0
-        """Bytes appended so far. read_uncommitted fetches count new bytes by it."""
+        """Bytes appended so far. Replicas count new bytes by it."""
+        self.readable_bytes = 0
+        """Bytes of these below the high watermark. read_uncommitted fetches count new bytes by it."""
         self.stable_bytes = 0
         """Bytes of these below the last stable offset. read_committed fetches count new bytes by it."""
+        self._end_offset = log.log_end_offset
+        self._readable_offset = log.high_watermark
         self._stable_offset = log.last_stable_offset
-        if self._stable_offset < log.high_watermark:
-            self.appended_bytes = _BYTES_OF_OPEN_TRANSACTION
+        if self._readable_offset < self._end_offset:
+            self.appended_bytes = _BYTES_UNKNOWN
+        if self._stable_offset < self._readable_offset:
+            self.appended_bytes += _BYTES_UNKNOWN
+            self.readable_bytes = _BYTES_UNKNOWN
         self._tail = tail
         self._queue: list[PendingAppend] = []
+        self._uncommitted = UncommittedAppends()
+        self._discarded: list[PendingAppend] = []
+
+    def lead(self, leadership: Leadership, joining: Sequence[int] = ()) -> None:
+        """Go by this knowledge of the replicas from now on. `joining`: those to wait for until they are in the ISR."""
+        self.leadership = leadership
+        self._joining = joining
+        self._too_few = refusal_before(leadership)
+
+    def require_min_isr(self, min_isr: int) -> None:
+        """Go by another `min.insync.replicas`."""
+        self.lead(with_min_isr(self.leadership, min_isr), self._joining)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch in which the partition is led."""
+        return self.leadership.leader_epoch
+
+    @property
+    def is_watermark_behind(self) -> bool:
+        """Return whether the watermark here may lag what earlier leaders acknowledged: it is below the start of the epoch."""
+        return self.log.high_watermark < self.leadership.epoch_start
 
     @property
     def name(self) -> str:
@@ -168,10 +163,7 @@ class Partition:
         `UnknownLeaderEpochError` if it is newer. Source: KIP-320.
         """
         self.check_online()
-        if epoch >= 0 and epoch != self.leader_epoch:
-            if epoch < self.leader_epoch:
-                raise FencedLeaderEpochError()
-            raise UnknownLeaderEpochError()
+        check_leader_epoch(epoch, self.leadership.leader_epoch)
 
     def enqueue(self, pending: PendingAppend, settled: Callable[[], None] = nobody_waits) -> bool:
         """Queue a batch and return whether the caller must schedule the append (none is scheduled yet)."""
@@ -199,24 +191,34 @@ class Partition:
         """Append the queued batches to the log (step one) and return them with their results, not yet visible to readers."""
         queue, self._queue = self._queue, []
         if self.refusal is not None:
-            return _failed(queue, self.refusal)
-        batches = [pending.batch for pending in queue if pending.batch is not None]
+            return with_error(queue, self.refusal)
+        if self.log.log_end_offset < self._end_offset:
+            self._forget_discarded()
+        accepted = queue if self._too_few is None else self._accepted(queue, self._too_few)
+        batches = [pending.batch for pending in accepted if pending.batch is not None]
         try:
-            if len(batches) == len(queue):
-                for pending, result in zip(queue, self.log.append(batches, self.leader_epoch), strict=True):
+            if len(batches) == len(accepted):
+                for pending, result in zip(accepted, self.log.append(batches, self.leader_epoch), strict=True):
                     pending.result = result
             else:
-                self._append_with_markers(queue)
+                self._append_with_markers(accepted)
+            self._keep_originals(accepted)
         except Exception as error:
             # An unexpected error must not leave producers without a response.
             logger.exception("append failed partition=%s", self.name)
-            return _failed(queue, KafkaStorageError(f"append failed: {error}"))
+            return with_error(queue, KafkaStorageError(f"append failed: {error}"))
         return queue
+
+    @staticmethod
+    def _accepted(queue: list[PendingAppend], too_few: KafkaError) -> list[PendingAppend]:
+        """Refuse the batches with acks=all and return the others."""
+        with_error([each for each in queue if each.acks == ACKS_ALL], too_few)
+        return [each for each in queue if each.acks != ACKS_ALL]
 
     def refuse_queued(self, error: KafkaError) -> list[PendingAppend]:
         """Empty the queue and return its batches with `error`. A queue left behind would block every later batch."""
         queue, self._queue = self._queue, []
-        return _failed(queue, error)
+        return with_error(queue, error)
 
     def _append_with_markers(self, queue: list[PendingAppend]) -> None:
         """Append as `append_queued` does, keeping the queue order of batches and markers."""
@@ -237,41 +239,101 @@ class Partition:
     def advance_high_watermark(self) -> None:
         """Advance the high watermark to the offset up to which all replicas in sync have the records.
 
-        This replica is the only one, so that is its log end. Raise `KafkaStorageError` on I/O errors.
+        Raise `KafkaStorageError` on I/O errors.
         """
-        self.log.advance_high_watermark(self.log.log_end_offset)
+        log, leadership = self.log, self.leadership
+        end = log.log_end_offset
+        if leadership.followers:
+            end = high_watermark(leadership, end, log.high_watermark, self._joining)
+        log.advance_high_watermark(end)
 
-    def commit(self, appended: list[PendingAppend]) -> None:
-        """Advance the high watermark (step two). If that fails, the results become errors.
+    def commit(self, appended: list[PendingAppend], done: list[PendingAppend], now_ms: int) -> None:
+        """Advance the high watermark (step two) and add to `done` the batches whose results are final by that.
 
-        So do those of batches that a failed flush of another thread has discarded meanwhile.
+        If that fails, the results become errors. So do those of batches that a failed flush of another thread has discarded
+        meanwhile. Batches with acks=all that are above the high watermark wait, at most for their timeouts.
         """
         try:
             self.advance_high_watermark()
         except Exception as error:
             logger.exception("high watermark not moved partition=%s", self.name)
-            _failed(appended, KafkaStorageError(f"high watermark not moved: {error}"))
-        high_watermark = self.log.high_watermark
+            with_error(appended, KafkaStorageError(f"high watermark not moved: {error}"))
+        log = self.log
+        if log.log_end_offset < self._end_offset:
+            self._forget_discarded()
+            self._refuse_discarded(appended)
+        if self._discarded:
+            done += self._discarded
+            self._discarded = []
+        self._count_readable()
+        high_watermark = log.high_watermark
+        if self._uncommitted:
+            done += self._refused_after(self._uncommitted.take_below(high_watermark))
         for pending in appended:
             result = pending.result
-            if type(result) is not AppendResult:
-                continue
-            if result.last_offset >= high_watermark:
-                pending.result = KafkaStorageError(f"{self.name}: discarded by a failed flush, send again")
-            elif not result.duplicate:
-                self._keep_original(pending, result)
-        self._count_stable()
+            if type(result) is AppendResult and result.last_offset >= high_watermark and pending.acks == ACKS_ALL:
+                if len(self._uncommitted) < UNCOMMITTED_MAX:
+                    self._uncommitted.add(pending, result.last_offset, now_ms)
+                    continue
+                pending.result = RequestTimedOutError("too many batches wait for the replicas in sync")
+            done.append(pending)
 
-    def _count_stable(self) -> None:
-        """Count the bytes that became stable: all of them, or a proportional share while a transaction is open."""
+    def _forget_discarded(self) -> None:
+        """Forget what a failed flush has discarded: the records above the log end."""
+        self._tail.forget()
+        self._end_offset = self.log.log_end_offset
+        waiting = self._uncommitted.take_from(self._end_offset)
+        self._refuse_discarded(waiting)
+        self._discarded += waiting
+
+    def _refuse_discarded(self, appended: list[PendingAppend]) -> None:
+        error = KafkaStorageError(f"{self.name}: discarded by a failed flush, send again")
+        for each in appended:
+            if type(each.result) is AppendResult and each.result.last_offset >= self._end_offset:
+                each.result = error
+
+    def _refused_after(self, committed: list[PendingAppend]) -> list[PendingAppend]:
+        error = refusal_after(self.leadership) if committed else None
+        for each in committed if error is not None else ():
+            each.result = error
+        return committed
+
+    def take_due(self, now_ms: int) -> list[PendingAppend]:
+        """Return the batches whose timeouts are over, with their error. They stay in the log, and may be committed yet."""
+        due = self._uncommitted.take_due(now_ms)
+        for each in due:
+            each.result = RequestTimedOutError("the replicas in sync have not got the records in time")
+        return due
+
+    def take_refused(self) -> list[PendingAppend]:
+        """Return the batches that wait for the replicas in sync, with the error of a partition that is not led here any more."""
+        assert self.refusal is not None
+        waiting = self._uncommitted.take_from(0)
+        for each in waiting:
+            each.result = self.refusal
+        return waiting
+
+    @property
+    def due_ms(self) -> int:
+        """When a batch that waits for the replicas in sync is due, at the earliest."""
+        return self._uncommitted.due_ms
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Return whether batches wait for the replicas in sync."""
+        return bool(self._uncommitted)
+
+    def _count_readable(self) -> None:
+        """Count the bytes that became readable, and stable: all of them, or a proportional share."""
         log = self.log
+        before, self._readable_offset = self._readable_offset, log.high_watermark
+        self.readable_bytes += share_below(
+            self.appended_bytes - self.readable_bytes, before, log.high_watermark, log.log_end_offset
+        )
         before, self._stable_offset = self._stable_offset, log.last_stable_offset
-        held = log.high_watermark - before
-        if self._stable_offset >= log.high_watermark:
-            self.stable_bytes = self.appended_bytes
-        elif self._stable_offset > before and held > 0:
-            share = (self._stable_offset - before) / held
-            self.stable_bytes += max(1, int((self.appended_bytes - self.stable_bytes) * share))
+        self.stable_bytes += share_below(
+            self.readable_bytes - self.stable_bytes, before, log.last_stable_offset, log.high_watermark
+        )
 
     def read_tail(
         self, offset: int, end_offset: int, bytes_max: int, *, first_whole: bool
@@ -300,16 +362,12 @@ class Partition:
     def fail(self, appended: list[PendingAppend], error: KafkaError) -> None:
         """Set `error` on appended batches that must not be acknowledged, and drop the cached tail."""
         self._tail.forget()
-        _failed(appended, error)
+        with_error(appended, error)
 
     @property
     def removed(self) -> bool:
         """Return whether the partition is no longer led here: its topic was deleted, or another broker leads it, or none."""
         return self.refusal is not None
-
-    def begin_epoch(self, leader_epoch: int) -> None:
-        """Lead with this leader epoch from now on."""
-        self.leader_epoch = leader_epoch
 
     def remove(self) -> None:
         """Mark the partition's topic as deleted. Later appends are refused and the cached tail is dropped."""
@@ -321,18 +379,21 @@ class Partition:
         self.refusal = NotLeaderOrFollowerError()
         self._tail.forget()
 
+    def _keep_originals(self, appended: list[PendingAppend]) -> None:
+        """Keep the bytes of appended batches for consumers, who get them once the high watermark has passed them."""
+        if self.log.log_end_offset < self._end_offset:
+            self._forget_discarded()
+        self._end_offset = self.log.log_end_offset
+        for pending in appended:
+            result = pending.result
+            if type(result) is AppendResult and not result.duplicate:
+                self._keep_original(pending, result)
+
     def _keep_original(self, pending: PendingAppend, result: AppendResult) -> None:
         original, pending.original = pending.original, None
         if original is None or result.log_append_time_ms >= 0:  # LogAppendTime: the log sets the timestamps
             self._tail.clear()
             self.appended_bytes += len(pending.batch.body) if pending.batch is not None else 0
-            return
-        length = len(original)
-        self.appended_bytes += length
-        base_offset = result.base_offset
-        room = self._tail.reserve(length, base_offset, result.last_offset + 1)
-        if room is not None:
-            # Record batch v2: base offset at 0, leader epoch at 12. The checksum covers neither.
-            room[:] = original
-            _BASE_OFFSET.pack_into(room, 0, base_offset)
-            _LEADER_EPOCH.pack_into(room, 12, self.leader_epoch)
+        else:
+            self.appended_bytes += len(original)
+            self._tail.keep(original, result.base_offset, result.last_offset + 1, self.leader_epoch)

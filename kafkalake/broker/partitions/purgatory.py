@@ -106,6 +106,10 @@ class Purgatory:
             self._watchers.setdefault(key, {})[operation] = None
         operation.timeout = self._timers.schedule(timeout_ms, lambda: self.finish(operation))
 
+    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Call `action` after a delay, on the timing wheel of the delayed operations."""
+        self._timers.schedule(delay_ms, action)
+
     def check(self, key: Hashable) -> None:
         """Complete the operations watching `key` whose condition is now met."""
         watchers = self._watchers.get(key)

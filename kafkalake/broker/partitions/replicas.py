@@ -21,7 +21,8 @@ from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topic_rows import topic_of
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
-from kafkalake.cluster.image import ClusterImage
+from kafkalake.cluster.image import ClusterImage, PartitionRegistration
+from kafkalake.cluster.replication import Leadership, begin_leadership, follow_registration
 from kafkalake.config.layers import Settings
 from kafkalake.errors import KafkaError, KafkaStorageError, as_value
 from kafkalake.metadata.store import TopicTable
@@ -63,13 +64,16 @@ class Replicas:
         moved: Callable[[Topic, int], None],
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
         later: Callable[[int, Callable[[], None]], object],
-        wake: Callable[[Partition], None],
+        now_ms: Callable[[], int],
+        advance: Callable[[Partition], None],
+        leave: Callable[[Partition], None],
     ) -> None:
         """Create the replicas. `settings` returns the broker's current settings.
 
         `changed` is called with the name of each topic created, deleted or given more partitions.
         `moved` is called with each partition that is led here from now on, in a newer epoch, or no longer.
-        `later(delay_ms, action)` runs an action after a delay. `wake` completes the waiting fetches of a partition.
+        `later(delay_ms, action)` runs an action after a delay. `now_ms` is of a clock that never goes back. `advance` is called
+        with a partition whose replicas or ISR have changed, `leave` with one that is not led here any more.
         """
         self._broker_id = broker_id
         self._topics = topics
@@ -82,7 +86,9 @@ class Replicas:
         self._moved = moved
         self._run_blocking = run_blocking
         self._later = later
-        self._wake = wake
+        self._now_ms = now_ms
+        self._advance = advance
+        self._leave = leave
         self._idle: dict[ReplicaId, Log | KafkaError] = {}
         self._lock = asyncio.Lock()
         self._removing: set[asyncio.Future[Any]] = set()
@@ -187,18 +193,30 @@ class Replicas:
             partition = topic.replicas.get(index)
             if partition is not None and not partition.is_offline and leads:
                 if partition.leader_epoch == registered.leader_epoch:
+                    self._follow_registration(partition, registered)
                     continue
-                partition.begin_epoch(registered.leader_epoch)
+                partition.lead(self._leadership(topic, partition.log, registered))
+                call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._advance, partition)
             elif partition is not None and not leads and not (partition.is_offline and is_here):
                 self._resign(topic, partition)
             elif partition is None and (leads or self._broker_id in registered.offline):
-                self._lead(topic, index, registered.leader_epoch)
+                self._lead(topic, index, registered)
             else:
                 continue
             moved.append(index)
         return moved
 
-    def _lead(self, topic: Topic, index: int, leader_epoch: int) -> None:
+    def _follow_registration(self, partition: Partition, registered: PartitionRegistration) -> None:
+        after = follow_registration(partition.leadership, registered)
+        if after is not partition.leadership:
+            partition.lead(after)
+            call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._advance, partition)
+
+    def _leadership(self, topic: Topic, log: Log, registered: PartitionRegistration) -> Leadership:
+        min_isr = topic.config.min_insync_replicas
+        return begin_leadership(registered, self._broker_id, log.log_end_offset, min_isr, self._now_ms())
+
+    def _lead(self, topic: Topic, index: int, registered: PartitionRegistration) -> None:
         """Lead a partition by its log.
 
         A partition whose log could not be opened is offline: all its requests are refused, and its state in Delta is kept.
@@ -206,7 +224,8 @@ class Replicas:
         opened = self._idle.pop((topic.topic_id, index), None) or KafkaStorageError("its log is not open")
         is_offline = isinstance(opened, KafkaError)
         log = self._offline(topic, index) if isinstance(opened, KafkaError) else opened
-        partition = Partition(topic, index, log, self._cache.tail(), leader_epoch, is_offline=is_offline)
+        leadership = self._leadership(topic, log, registered)
+        partition = Partition(topic, index, log, self._cache.tail(), leadership, is_offline=is_offline)
         topic.replicas[index] = partition
         if not is_offline:
             call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_added, partition)
@@ -223,7 +242,7 @@ class Replicas:
         if not partition.is_offline:
             self._idle[topic.topic_id, partition.index] = partition.log
         call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_resigned, partition)
-        call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._wake, partition)
+        call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._leave, partition)
         logger.info("partition resigned partition=%s", partition.name)
 
     # Settings
@@ -256,7 +275,7 @@ class Replicas:
         for partition in topic.replicas.values():
             partition.remove()
             call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_removed, partition)
-            call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._wake, partition)
+            call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._leave, partition)
         of_topic = [key for key in self._idle if key[0] == topic.topic_id]
         idle = {index: self._idle.pop((topic_id, index)) for topic_id, index in of_topic}
         logs = {index: partition.log for index, partition in topic.replicas.items()}

@@ -100,6 +100,7 @@ class Topics:
         topic.overrides, topic.config = overrides, config
         for partition in topic.replicas.values():
             partition.log.configure(of_logs)
+            partition.require_min_isr(config.min_insync_replicas)
         if topic.is_flushed_by_time and topic.name in self._by_name:
             self._flushed_by_time.add(topic)
         else:

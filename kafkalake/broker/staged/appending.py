@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.partitions.append_queue import AppendQueue, ProduceRequest
-from kafkalake.broker.partitions.partition import PendingAppend
+from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.staged.request import StagedFile
 from kafkalake.broker.transactions.transaction_peers import BatchRequest, TransactionPeers

@@ -12,7 +12,8 @@ from typing import Protocol
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.partitions.append_queue import AppendQueue
-from kafkalake.broker.partitions.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.held_offsets import HeldOffsets

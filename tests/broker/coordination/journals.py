@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from faulty_files import FaultyFiles
+from leaderships import alone
 from manual_clock import ManualClock
 
 from kafkalake.broker.coordination.journal import journal_partition
@@ -132,7 +133,9 @@ class Journals:
     def open(self, index: int, leader_epoch: int = 1) -> None:
         """The broker leads a partition, by the log that is there."""
         topic = self.topics.topic(GROUP_JOURNAL)
-        topic.replicas[index] = Partition(topic, index, self.logs[index], WireCache(1 << 20).tail(), leader_epoch)
+        topic.replicas[index] = Partition(
+            topic, index, self.logs[index], WireCache(1 << 20).tail(), alone(leader_epoch)
+        )
 
     def publish(self) -> None:
         """Commit to Delta what it lacks."""

@@ -11,12 +11,14 @@ from uuid import uuid4
 
 import pytest
 from faulty_files import FaultyFiles
+from leaderships import alone
 from manual_clock import ManualClock
 from record_batches import simple_batch
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.partitions.append_queue import AppendQueue
-from kafkalake.broker.partitions.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
@@ -67,7 +69,7 @@ class World:
         topic = Topic("clicks", uuid4(), {}, Settings({}, {}, {}).topic({}), 0)
         for index, files in enumerate(self.disks):
             log = Log.open(directory / str(index), LogConfig(), clock, files, OpenFiles(files, 16))
-            topic.replicas[index] = Partition(topic, index, log, WireCache(1 << 20).tail(), 0)
+            topic.replicas[index] = Partition(topic, index, log, WireCache(1 << 20).tail(), alone())
         self.partitions = list(topic.replicas.values())
         topics = Topics(ClusterImage("", 0))
         topics.add(topic)

@@ -13,13 +13,15 @@ from pathlib import Path
 
 from broker.groups.coordination import MemoryJournal
 from faulty_files import FaultyFiles
+from leaderships import alone
 from manual_clock import ManualClock
 from record_batches import simple_batch
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch, journal_partition
 from kafkalake.broker.partitions.append_queue import AppendQueue
-from kafkalake.broker.partitions.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
@@ -127,7 +129,7 @@ class Member:
         self.topics.add(topic)
         self.topics.apply(image)
         log = Log.open(directory / f"{broker_id}", LogConfig(), clock, self.disk, OpenFiles(self.disk, 16))
-        self.partition = Partition(topic, broker_id, log, WireCache(1 << 20).tail(), 0)
+        self.partition = Partition(topic, broker_id, log, WireCache(1 << 20).tail(), alone())
         topic.replicas[broker_id] = self.partition
         self.held = HeldOffsets()
         self.watch = MarkerWatch()
