@@ -84,7 +84,14 @@ class Journals:
         self.offsets = OffsetRequests(self.groups, topics.get)
         self.kept: list[int] = []
         self.journal = JournalLifecycle(
-            GROUP_JOURNAL, 1 << 20, self, writer, self.groups.journaled, self._published, self._keep
+            GROUP_JOURNAL,
+            1 << 20,
+            "offsets.topic.replication.factor",
+            self,
+            writer,
+            self.groups.journaled,
+            self._published,
+            self._keep,
         )
 
     # The parts of a broker
@@ -95,6 +102,14 @@ class Journals:
 
     def moved(self, partition: Partition) -> None:
         """A trim has moved the start."""
+
+    @property
+    def plans(self) -> Any:
+        """This is the broker's `topic_admin` too."""
+        return self
+
+    def journal_factor(self, setting: str) -> int:
+        return 1
 
     def flush(self) -> bool:
         return self.append_queue.flush()
