@@ -315,7 +315,7 @@ class Partition:
 
     @property
     def due_ms(self) -> int:
-        """When a batch that waits for the replicas in sync is due, at the earliest."""
+        """The time at which a batch that waits for the replicas in sync is due, at the earliest."""
         return self._uncommitted.due_ms
 
     @property
