@@ -167,7 +167,7 @@ class Partition:
 
     def enqueue(self, pending: PendingAppend, settled: Callable[[], None] = nobody_waits) -> bool:
         """Queue a batch and return whether the caller must schedule the append (none is scheduled yet)."""
-        pending.settled = settled
+        pending.when_settled(settled)
         self._queue.append(pending)
         return len(self._queue) == 1 and not self.syncing
 
@@ -199,7 +199,7 @@ class Partition:
         try:
             if len(batches) == len(accepted):
                 for pending, result in zip(accepted, self.log.append(batches, self.leader_epoch), strict=True):
-                    pending.result = result
+                    pending.appended(result)
             else:
                 self._append_with_markers(accepted)
             self._keep_originals(accepted)
@@ -227,14 +227,14 @@ class Partition:
             if not is_marker:
                 results = self.log.append([each.batch for each in waiting if each.batch is not None], self.leader_epoch)
                 for pending, result in zip(waiting, results, strict=True):
-                    pending.result = result
+                    pending.appended(result)
                 continue
             for pending in waiting:
                 assert pending.marker is not None
                 try:
-                    pending.result = self.log.append_control(pending.marker, self.leader_epoch)
+                    pending.appended(self.log.append_control(pending.marker, self.leader_epoch))
                 except KafkaError as error:
-                    pending.result = as_value(error)
+                    pending.refuse(as_value(error))
 
     def advance_high_watermark(self) -> None:
         """Advance the high watermark to the offset up to which all replicas in sync have the records.
@@ -275,7 +275,7 @@ class Partition:
                 if len(self._uncommitted) < UNCOMMITTED_MAX:
                     self._uncommitted.add(pending, result.last_offset, now_ms)
                     continue
-                pending.result = RequestTimedOutError("too many batches wait for the replicas in sync")
+                pending.refuse(RequestTimedOutError("too many batches wait for the replicas in sync"))
             done.append(pending)
 
     def _forget_discarded(self) -> None:
@@ -290,28 +290,23 @@ class Partition:
         error = KafkaStorageError(f"{self.name}: discarded by a failed flush, send again")
         for each in appended:
             if type(each.result) is AppendResult and each.result.last_offset >= self._end_offset:
-                each.result = error
+                each.refuse(error)
 
     def _refused_after(self, committed: list[PendingAppend]) -> list[PendingAppend]:
         error = refusal_after(self.leadership) if committed else None
-        for each in committed if error is not None else ():
-            each.result = error
-        return committed
+        return committed if error is None else with_error(committed, error)
 
     def take_due(self, now_ms: int) -> list[PendingAppend]:
         """Return the batches whose timeouts are over, with their error. They stay in the log, and may be committed yet."""
         due = self._uncommitted.take_due(now_ms)
         for each in due:
-            each.result = RequestTimedOutError("the replicas in sync have not got the records in time")
+            each.refuse(RequestTimedOutError("the replicas in sync have not got the records in time"))
         return due
 
     def take_refused(self) -> list[PendingAppend]:
         """Return the batches that wait for the replicas in sync, with the error of a partition that is not led here any more."""
         assert self.refusal is not None
-        waiting = self._uncommitted.take_from(0)
-        for each in waiting:
-            each.result = self.refusal
-        return waiting
+        return with_error(self._uncommitted.take_from(0), self.refusal)
 
     @property
     def due_ms(self) -> int:
@@ -390,7 +385,7 @@ class Partition:
                 self._keep_original(pending, result)
 
     def _keep_original(self, pending: PendingAppend, result: AppendResult) -> None:
-        original, pending.original = pending.original, None
+        original = pending.take_original()
         if original is None or result.log_append_time_ms >= 0:  # LogAppendTime: the log sets the timestamps
             self._tail.clear()
             self.appended_bytes += len(pending.batch.body) if pending.batch is not None else 0

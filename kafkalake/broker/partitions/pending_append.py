@@ -64,6 +64,19 @@ class PendingAppend:
         """Set the batch of one that was decoded later."""
         self.batch, self.original = batch, original
 
+    def when_settled(self, settled: Callable[[], None]) -> None:
+        """Call `settled` when the result is final."""
+        self.settled = settled
+
+    def appended(self, result: AppendResult | KafkaError) -> None:
+        """Set the place of the batch in the log, or why it has none."""
+        self.result = result
+
+    def take_original(self) -> bytes | memoryview | None:
+        """Return the producer's bytes, if consumers may get them, and keep them no longer."""
+        original, self.original = self.original, None
+        return original
+
     def refuse(self, error: KafkaError) -> None:
         """Set `error` as the result, of a batch that will not be queued or is not acknowledged."""
         self.result = error
