@@ -248,6 +248,14 @@ class Log(LogReader):
         """
         self._start.move_to(offset)
 
+    def raise_start(self, offset: int) -> None:
+        """Raise a follower's log start durably to its leader's, at most to the high watermark, and remove whole segments below it.
+
+        The last segment stays, because the leader may still append to it. Blocks on the disk. Raise KafkaStorageError if I/O
+        fails or the log is closed.
+        """
+        self._start.raise_to(offset)
+
     def enforce_retention(self, rule: RetentionRule, committed: Mapping[str, int]) -> PartitionRetention:
         """Remove the segments that `rule` expires and return the decision.
 

@@ -185,10 +185,15 @@ class LogSegments:
             takeover_offset if high_watermark < takeover_offset else 0,
         )
 
-    def remove_before_start(self) -> None:
-        """Remove segments that end at or below the log start from the log. Their files are deleted later."""
+    def remove_before_start(self, *, keeps_last: bool = False) -> None:
+        """Remove segments that end at or below the log start from the log. Their files are deleted later.
+
+        keeps_last: not the last one, which the leader may still append to.
+        """
         bases = self.listed.bases
-        following = [*bases[1:], self.sealed_end] if bases else []
+        following = bases[1:]
+        if bases and not (keeps_last and self.listed.active is None):
+            following = [*following, self.sealed_end]
         for base in self.listed.remove_first(bisect_right(following, self._state.log_start_offset)):
             self._delete_files(base, self.generation_of(base))
             self._events.segment_removed(base, self.generation_of(base))

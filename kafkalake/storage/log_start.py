@@ -43,12 +43,19 @@ class LogStart:
                 moved = self._move(offset)
             self._force(moved)
 
+    def raise_to(self, offset: int) -> None:
+        """Raise the log start as `move_to`, at most to the high watermark, and keep the last segment."""
+        with self._moving:
+            with self._access.lock:
+                moved = self._move(min(offset, self._state.high_watermark), rolls=False)
+            self._force(moved, keeps_last=True)
+
     def enforce_retention(self, rule: RetentionRule, committed: Mapping[str, int]) -> PartitionRetention:
         """Remove the segments that `rule` expires and return the decision."""
         with self._moving:
             return self._enforce(rule, committed)
 
-    def _move(self, offset: int) -> _MovedStart | None:
+    def _move(self, offset: int, *, rolls: bool = True) -> _MovedStart | None:
         """Publish `offset` as log start to readers. Return None if the log starts there or later. Deletes nothing yet."""
         access, state, segments = self._access, self._state, self._segments
         access.check_open()
@@ -59,7 +66,7 @@ class LogStart:
             return None
         try:
             with access.guarded("delete records"):
-                if offset == state.log_end_offset:
+                if rolls and offset == state.log_end_offset:
                     segments.roll()
                 state.move_start(offset)
                 written = segments.write_state()
@@ -68,7 +75,7 @@ class LogStart:
             state.take_back_start(before)
             raise
 
-    def _force(self, moved: _MovedStart | None) -> None:
+    def _force(self, moved: _MovedStart | None, *, keeps_last: bool = False) -> None:
         """Force the log start to disk, then remove the segments before it. Call it without the log's lock."""
         if moved is None:
             return
@@ -85,7 +92,7 @@ class LogStart:
             access.check_open()
             moved.durability.forced(moved.names)
             state.forget_epochs_before_start()
-            self._segments.remove_before_start()
+            self._segments.remove_before_start(keeps_last=keeps_last)
 
     def _enforce(self, rule: RetentionRule, committed: Mapping[str, int]) -> PartitionRetention:
         access, state = self._access, self._state

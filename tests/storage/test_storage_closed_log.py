@@ -35,6 +35,7 @@ CALLS: dict[str, Callable[[Log], Any]] = {
     "aborted_transactions": lambda log: log.aborted_transactions(0, 100),
     "sealed_segments": lambda log: log.sealed_segments(),
     "delete_records_before": lambda log: log.delete_records_before(log.high_watermark),
+    "raise_start": lambda log: log.raise_start(log.high_watermark),
     "enforce_retention": lambda log: log.enforce_retention(RetentionRule(True, 1, -1), {}),
     "adopt_rewritten": lambda log: log.adopt_rewritten([RewrittenSegment(0, 10, 1)]),
     "remove_deleted_files": lambda log: log.remove_deleted_files(),

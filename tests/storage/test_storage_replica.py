@@ -89,6 +89,21 @@ def test_a_follower_is_truncated_below_its_watermark_and_copies_on(tmp_path: Pat
     assert data_of(tmp_path / "follower") == data_of(tmp_path / "leader")
 
 
+def test_a_follower_raises_its_log_start_and_keeps_the_segment_that_the_leader_appends_to(tmp_path: Path) -> None:
+    clock = ManualClock()
+    leader, follower = written(tmp_path / "leader", clock), open_log(tmp_path / "follower", clock, segment_bytes=5_000)
+    copied(leader, follower)
+    for start in (leader.sealed_base_offsets[2] + 1, leader.log_end_offset):
+        follower.raise_start(start + 1_000 if start == leader.log_end_offset else start)
+        assert follower.log_start_offset == start
+        assert follower.replica_start_offset <= start
+    append(leader, simple_batch([b"more"]), epoch=leader.latest_epoch)
+    copied(leader, follower)
+    assert follower.log_end_offset == leader.log_end_offset
+    leader.delete_records_before(start)
+    assert data_of(tmp_path / "follower") == data_of(tmp_path / "leader")
+
+
 def reads_of(leader: Log) -> list:
     """The messages one by one."""
     reads, offset = [], leader.replica_start_offset
