@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from kafkalake.broker.admin.broker_settings import FILE_NAME, BrokerSettings
+from kafkalake.broker.admin.broker_settings import BrokerSettings, check_dynamic
+from kafkalake.cluster.image import ConfigResource, ResourceKind
 from kafkalake.config.accepted import reason_for_refusal
 from kafkalake.config.broker import BROKER_SETTINGS
 from kafkalake.config.layers import ConfigSource, Settings
@@ -15,7 +15,7 @@ from kafkalake.config.setting import by_name
 from kafkalake.config.stored import parse_stored_overrides
 from kafkalake.config.topics import TOPIC_SETTINGS
 from kafkalake.config.values import parse, parse_topic_overrides
-from kafkalake.errors import ConfigurationError
+from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError
 from kafkalake.storage.files import REAL_FILES
 
 
@@ -99,10 +99,39 @@ def test_settings_that_an_older_release_took_do_not_keep_a_lake_from_opening(tmp
     assert [str(problem) for problem in problems] == ["Unknown topic config name: no.such"]
     assert Settings().topic(overrides).segment_bytes == 2000
 
-    path = tmp_path / FILE_NAME
-    path.write_text(json.dumps({"default": {"log.segment.bytes": "2000"}, "broker": {"num.partitions": "3"}}))
-    settings = BrokerSettings({}, str(path), REAL_FILES).current
-    assert (settings.dynamic_default, settings.dynamic) == ({}, {"num.partitions": 3})
+    settings = BrokerSettings({}, str(tmp_path), REAL_FILES)
+    settings.follow(
+        {
+            ConfigResource(ResourceKind.BROKER, ""): {"log.segment.bytes": "2000"},
+            ConfigResource(ResourceKind.BROKER, "0"): {"num.partitions": "3"},
+            ConfigResource(ResourceKind.BROKER, "1"): {"num.partitions": "4"},
+        }
+    )
+    assert (settings.current.dynamic_default, settings.current.dynamic) == ({}, {"num.partitions": 3})
+
+
+def test_listeners_are_called_once_for_settings_that_change(tmp_path: Path) -> None:
+    settings, called = BrokerSettings({}, str(tmp_path), REAL_FILES), []
+    settings.on_change(lambda: called.append(settings.current.broker.max_partitions))
+    config = {ConfigResource(ResourceKind.BROKER, ""): {"max.partitions": "7"}}
+    for each in (config, dict(config), {}, {}):
+        settings.follow(each)
+    assert called == [7, 50_000]
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"no.such": "1"}, InvalidConfigError),
+        ({"num.partitions": "1"}, InvalidRequestError),
+        ({"max.partitions": "many"}, InvalidRequestError),
+        ({"max.partitions": None}, InvalidRequestError),
+    ],
+)
+def test_dynamic_settings_are_checked(settings: dict[str, str | None], error: type[Exception]) -> None:
+    assert check_dynamic("", {"max.partitions": " 7"}) == {"max.partitions": "7"}
+    with pytest.raises(error):
+        check_dynamic("", settings)
 
 
 def test_a_topics_own_segment_size_counts_before_the_brokers_internal_one() -> None:

@@ -5,11 +5,14 @@ Everything runs on the event loop's thread. Calls that block on Delta or on many
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from kafkalake.broker.admin.broker_settings import BrokerSettings
+from kafkalake.broker.admin.broker_settings import BrokerSettings, check_dynamic
+from kafkalake.broker.admin.config_admin import ConfigAdmin
+from kafkalake.broker.admin.kept_settings import KeptSettings
 from kafkalake.broker.admin.producer_ids import ProducerIds
 from kafkalake.broker.admin.topic_admin import TopicAdmin
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
@@ -30,13 +33,16 @@ from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.service import TransactionService
 from kafkalake.broker.transactions.transaction_peers import TransactionPeers
 from kafkalake.cluster.control_store import ControlStore
-from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint
+from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ResourceKind
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.listener import Listener
+from kafkalake.errors import KafkaLakeError
 from kafkalake.internal_topics import GROUP_JOURNAL, TRANSACTION_JOURNAL
 from kafkalake.metadata.store import BrokerTables
 from kafkalake.ownership import Ownership
 from kafkalake.world import World
+
+logger = logging.getLogger(__name__)
 
 
 class BrokerObserver(ReplicaObserver, Protocol):
@@ -61,7 +67,6 @@ class Broker:
         control: ControlStore,
         others: Callable[[Membership], OtherBrokers],
         logs: LogDirectory,
-        producer_ids: ProducerIds,
         world: World,
         observer: BrokerObserver,
         held_offsets: HeldOffsets,
@@ -75,7 +80,6 @@ class Broker:
         self.settings = settings
         self.store = store
         self.logs = logs
-        self.producer_ids = producer_ids
         self.world = world
         self.clock = clock = world.clock
         self.ownership = ownership
@@ -129,8 +133,10 @@ class Broker:
             lambda: self.config,
             run_blocking,
             others,
+            settings.follow,
         )
         self.controller = self.membership.controller
+        self.producer_ids = ProducerIds(self.membership.allocate_producer_ids)
         self.topic_admin = TopicAdmin(
             topics=self.topics,
             controller=self.controller,
@@ -142,6 +148,13 @@ class Broker:
             later=self.timers.schedule,
         )
         self.groups = GroupService(self)
+        self.config_admin = ConfigAdmin(
+            self.controller,
+            lambda: self.cluster,
+            self.membership.others,
+            self.membership.look,
+            {ResourceKind.BROKER: check_dynamic, ResourceKind.GROUP: self.groups.settings.check},
+        )
         self.transactions = TransactionService(self, self.groups.coordinator.table)
         self.staged = StagedAppends(self, lake, world.files)
         settings.on_change(self._settings_changed)
@@ -176,8 +189,19 @@ class Broker:
         )
         await self.membership.join(here, read_topics)
 
+    async def hand_over(self, kept: KeptSettings) -> None:
+        """Hand the settings in this broker's files over to the cluster. On an error they stay until the next start."""
+        if not kept.config:
+            return
+        try:
+            await self.config_admin.take(kept.config)
+            await self.run_blocking(kept.remove)
+        except KafkaLakeError as error:
+            logger.error("settings in files not handed over to the cluster error=%s", error)
+
     async def start_coordinators(self) -> None:
         """Load groups and transactions, and resume what the previous process left."""
+        await self.producer_ids.have_some(self.config.request_timeout_ms)
         await self.groups.start()
         await self.transactions.start()
         self._coordinates = True
@@ -203,6 +227,7 @@ class Broker:
 
     def finish_waiting(self) -> None:
         """Complete all pending requests with what is available now. Called when the broker stops."""
+        self.producer_ids.stop()
         call_isolated(CallbackLoop.COORDINATED, self.staged.stop)
         self.flush()
         call_isolated(CallbackLoop.COORDINATED, self.transactions.stop)

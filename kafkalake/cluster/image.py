@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple
 from uuid import UUID
 
 NO_LEADER = -1
@@ -16,6 +18,25 @@ NO_CONTROLLER = -1
 
 TopicIdPartition = tuple[UUID, int]
 """A partition by the id of its topic and its number."""
+
+
+class ResourceKind(StrEnum):
+    """The kinds of resources whose settings are in the image. Those of topics are in the table `topics`."""
+
+    BROKER = "broker"
+    GROUP = "group"
+    CLIENT_METRICS = "client-metrics"
+
+
+class ConfigResource(NamedTuple):
+    """A resource with settings of its own. `name`: of a broker its id, empty for the default of all brokers."""
+
+    kind: ResourceKind
+    name: str
+
+
+ConfigOf = Mapping[ConfigResource, Mapping[str, str]]
+"""Settings as text, by resource and name. A resource without settings is not in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +116,9 @@ def sole_replica(broker_id: int, leader_epoch: int, *, is_offline: bool = False)
 class ClusterImage:
     """One version. `brokers` by id, `partitions` by topic id, in order of their numbers.
 
-    topics_version: the version of the table `topics` that belongs to this one, -1 if unknown. config: cluster-wide dynamic
-    settings, as text. next_producer_id: the first of the next block of producer ids. features: finalized levels by name.
+    topics_version: the version of the table `topics` that belongs to this one, -1 if unknown. config: the dynamic settings
+    of brokers, groups and client metrics. next_producer_id: the first of the next block of producer ids. features: finalized
+    levels by name.
     """
 
     cluster_id: str
@@ -107,7 +129,7 @@ class ClusterImage:
     next_producer_id: int = 0
     brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
     partitions: Mapping[UUID, tuple[PartitionRegistration, ...]] = field(default_factory=dict)
-    config: Mapping[str, str] = field(default_factory=dict)
+    config: ConfigOf = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
 
     def address(self, broker_id: int, listener: str) -> Endpoint | None:

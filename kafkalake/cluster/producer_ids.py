@@ -13,6 +13,13 @@ BLOCK = 1000
 _PRODUCER_ID_MAX = 2**63 - 1
 
 
+def raise_next_producer_id(image: ClusterImage, least: int) -> ClusterImage:
+    """Return the next version, whose next block begins at `least` or later: ids below were assigned without the controller."""
+    if image.next_producer_id >= least:
+        return image
+    return replace(image, version=image.version + 1, next_producer_id=least)
+
+
 def allocate_producer_ids(image: ClusterImage, broker_id: int, broker_epoch: int) -> ClusterImage:
     """Return the next version, in which a broker has the `BLOCK` ids from `image.next_producer_id` on.
 

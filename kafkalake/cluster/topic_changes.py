@@ -1,11 +1,11 @@
-"""Topics come and go, and get more partitions; cluster-wide settings change.
+"""Topics come and go, and get more partitions.
 
 `topics_version` is the version of the table `topics` that was written before: name, number of partitions and settings are there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -59,13 +59,6 @@ def clear_eligible(image: ClusterImage, topic_id: UUID) -> ClusterImage:
         replace(each, elr=(), partition_epoch=each.partition_epoch + 1) if each.elr else each for each in before
     )
     return image if after == before else image.with_topics({topic_id: after})
-
-
-def alter_config(image: ClusterImage, changes: Mapping[str, str | None]) -> ClusterImage:
-    """Return the next version, with cluster-wide settings set, or removed where the value is None."""
-    merged = {**image.config, **changes}
-    config = {name: value for name, value in merged.items() if value is not None}
-    return image if config == image.config else replace(image, version=image.version + 1, config=config)
 
 
 def new_partitions(image: ClusterImage, assignment: Assignment, first: int = 0) -> tuple[PartitionRegistration, ...]:

@@ -122,7 +122,7 @@ class Run:
         """The settings of `topics` by name, as used by the lake's brokers, running or not."""
         from kafkalake.reader.topic_settings import topic_configs
 
-        return topic_configs(self.lake, self.topics)
+        return topic_configs(self.lake, self.store.control_store.load().config, self.topics)
 
     @property
     def spark(self) -> SparkSession:

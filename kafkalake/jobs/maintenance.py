@@ -145,7 +145,7 @@ class Maintenance(Job):
 
     def _clean_table(self, run: Run, name: str) -> Done:
         if name in paths.TABLES:
-            retention_ms = broker_settings(run.lake).broker.metadata_retention_ms
+            retention_ms = broker_settings(run.lake, run.store.control_store.load().config).broker.metadata_retention_ms
             run.store.maintain_table(name, retention_ms)
             forgotten = 0
         else:
@@ -218,7 +218,7 @@ def _removed(
 
 def _why_clean(run: Run, name: str) -> str:
     if name in paths.TABLES:
-        days = broker_settings(run.lake).broker.metadata_retention_ms / _DAY_MS
+        days = broker_settings(run.lake, run.store.control_store.load().config).broker.metadata_retention_ms / _DAY_MS
         return f"{name}: versions older than metadata.retention.ms ({days:g} days) and files that no later one has"
     return f"{name}: rows older than {run.arguments.keep_days:g} days (--keep-days)"
 

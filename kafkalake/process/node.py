@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kafkalake import __version__, descriptors
-from kafkalake.broker.admin.broker_settings import FILE_NAME as SETTINGS_FILE
 from kafkalake.broker.admin.broker_settings import BrokerSettings
+from kafkalake.broker.admin.kept_settings import KeptSettings
 from kafkalake.broker.admin.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
-from kafkalake.broker.admin.producer_ids import ProducerIds
+from kafkalake.broker.admin.producer_ids import first_unused
 from kafkalake.broker.broker import Broker
 from kafkalake.broker.controller.membership import TopicsRead
 from kafkalake.broker.partitions.log_directory import LogDirectory
@@ -39,7 +39,9 @@ from kafkalake.broker.publishing.journals import JournalPublisher, publish_group
 from kafkalake.broker.publishing.partitions import PartitionPublisher
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.client.peers import ConnectedPeers
-from kafkalake.cluster.image import ClusterImage
+from kafkalake.cluster.config_changes import add_config
+from kafkalake.cluster.image import ClusterImage, decide_together
+from kafkalake.cluster.producer_ids import raise_next_producer_id
 from kafkalake.config.layers import Settings
 from kafkalake.config.listener import parse_listeners
 from kafkalake.config.providers import resolve
@@ -140,9 +142,12 @@ class Node:
         broker, publishing = await self._assemble(store, settings, files, OpenFiles(files, shares.segment_files))
         self.broker = broker
         stop_s = settings.current.broker.shutdown_timeout_ms / 1000 / 4
-        await self._open_logs(broker, store, publishing, stop_s, taking_over=lease.took_over)
+        kept = await self._blocking(lambda: KeptSettings(str(self._root), self.broker_id, files))
+        image = await self._follow_settings(store, settings, kept)
+        await self._open_logs(broker, store, image, publishing, stop_s, taking_over=lease.took_over)
         acceptor = await self._listen(broker, lease, shares.connections)
         await self._join(broker, store, publishing, taking_over=lease.took_over)
+        await broker.hand_over(kept)
         journals = await self._start_coordinators(broker, store, stop_s)
         self._stack.push_async_callback(self._stop_serving, broker, acceptor, stop_s)
         self._start_background(broker, store, publishing, journals)
@@ -167,7 +172,15 @@ class Node:
         root = self._root.absolute()
         await self._blocking(lambda: make_durable_directory(self._world.files, str(root.parent)))
         await self._blocking(lambda: make_durable_directory(self._world.files, str(root)))
-        return BrokerSettings(self._overrides, str(self._root / SETTINGS_FILE), files)
+        return BrokerSettings(self._overrides, str(self._root), files)
+
+    async def _follow_settings(
+        self, store: DeltaMetadataStore, settings: BrokerSettings, kept: KeptSettings
+    ) -> ClusterImage:
+        """Return the newest image, with whose dynamic settings the broker starts, and those that it has kept itself."""
+        image: ClusterImage = await self._blocking(store.control_store.load)
+        settings.follow(add_config(image, kept.config).config)
+        return image
 
     async def _own(self, store: DeltaMetadataStore, settings: BrokerSettings) -> leases.Lease:
         """Take the lease and keep it until the stop."""
@@ -218,7 +231,6 @@ class Node:
                 membership, peers, lambda: settings.current.broker, self._is_locked
             ),
             logs=LogDirectory(self._root, self._clock, open_files, publishing.events_of),
-            producer_ids=ProducerIds(str(self._root / PRODUCER_IDS_FILE), self.broker_id, files),
             world=replace(self._world, files=files),
             observer=publishing,
             held_offsets=held,
@@ -234,6 +246,7 @@ class Node:
         self,
         broker: Broker,
         store: DeltaMetadataStore,
+        image: ClusterImage,
         publishing: PartitionPublisher,
         stop_s: float,
         *,
@@ -244,11 +257,15 @@ class Node:
         self._at_stop("closing of logs", lambda: close_logs(broker), stop_s)
         rows = await self._blocking(store.load_topics)
         published = await self._blocking(store.load_partitions)
-        image = await self._blocking(store.control_store.load)
         image = with_topics_of(image, rows, published, self.broker_id)
         leftovers = await open_logs(broker, image, rows, publishing, taking_over=taking_over)
         if leftovers:
             broker.scheduler.once("removal of logs", lambda: self._blocking(lambda: broker.logs.remove(leftovers)))
+
+    def _producer_id_files(self) -> list[tuple[int, str]]:
+        """Return where releases before 0.2 kept the producer ids of each broker."""
+        names = self._world.files.list(str(self._root.parent))
+        return [(int(name), str(self._root.parent / name / PRODUCER_IDS_FILE)) for name in names if name.isdecimal()]
 
     async def _join(
         self, broker: Broker, store: DeltaMetadataStore, publishing: PartitionPublisher, *, taking_over: bool
@@ -259,7 +276,16 @@ class Node:
         def read_topics() -> TopicsRead:
             rows, published = store.load_topics(), store.load_partitions()
             rules = election_rules_of(rows, broker.settings.current)
-            return TopicsRead(lambda image: with_topics_of(image, rows, published, self.broker_id), rules)
+            unused = first_unused(self._producer_id_files(), self._world.files)
+
+            def bring_together(image: ClusterImage) -> ClusterImage:
+                return decide_together(
+                    image,
+                    lambda now: with_topics_of(now, rows, published, self.broker_id),
+                    lambda now: raise_next_producer_id(now, unused),
+                )
+
+            return TopicsRead(bring_together, rules)
 
         await broker.join(read_topics, self.listeners)
         published = await self._blocking(store.load_partitions)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kafkalake.cluster.image import ConfigOf
 from kafkalake.errors import ConfigurationError, LakeError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.schemas import PartitionRow, TopicRow
@@ -83,9 +84,12 @@ class Changes:
     commits: Mapping[int, Sequence[tuple[int, int, int]]]
 
 
-def is_keyed(lake: Path, topic: TopicRow) -> bool:
-    """Return whether records of a topic are the states of their keys: whether it is compacted."""
-    return topic_configs(lake, [topic])[topic.topic].compacts
+def is_keyed(lake: Path, config: ConfigOf, topic: TopicRow) -> bool:
+    """Return whether records of a topic are the states of their keys: whether it is compacted.
+
+    `config`: the dynamic settings of the cluster.
+    """
+    return topic_configs(lake, config, [topic])[topic.topic].compacts
 
 
 def begin_changes(

@@ -1,7 +1,7 @@
 """Reads the effective settings of topics from disk, so that jobs have them while no broker runs.
 
-A topic's own settings are in the Delta table `topics`. The defaults come from its broker: dynamic settings from
-`broker-settings.json` beside its logs, those of its command line from `broker-settings-static.json`, which it writes at each start.
+A topic's own settings are in the Delta table `topics`. The defaults come from its broker: dynamic settings from the table
+`cluster`, those of its command line from `broker-settings-static.json` beside its logs, which it writes at each start.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kafkalake.cluster.image import ConfigOf, ConfigResource, ResourceKind
 from kafkalake.config.layers import Settings
 from kafkalake.config.providers import resolvable
 from kafkalake.config.stored import parse_stored_overrides, usable_broker_settings
@@ -22,10 +23,10 @@ from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.reader.read_options import ReadOptions
 
 
-def broker_settings(lake: Path) -> Settings:
+def broker_settings(lake: Path, config: ConfigOf) -> Settings:
     """Return the settings of the lake's broker (the one with the smallest id, if there are several), or the defaults.
 
-    Raise `LakeError` if a file is damaged.
+    `config`: the dynamic settings of the cluster's newest image. Raise `LakeError` if a file is damaged.
     """
     directories = sorted(
         (path for path in (lake / paths.LOG_DIRECTORY).glob("*") if path.name.isdecimal()), key=lambda p: int(p.name)
@@ -33,21 +34,16 @@ def broker_settings(lake: Path) -> Settings:
     if not directories:
         return Settings()
     static = resolvable(_read(directories[0] / paths.STATIC_SETTINGS_FILE))
-    dynamic = _read(directories[0] / paths.BROKER_SETTINGS_FILE)
+    layers = [config.get(ConfigResource(ResourceKind.BROKER, name), {}) for name in ("", directories[0].name)]
     try:
-        return Settings(
-            *(
-                usable_broker_settings(each)[0]
-                for each in (static, dynamic.get("default", {}), dynamic.get("broker", {}))
-            )
-        )
+        return Settings(*(usable_broker_settings(each)[0] for each in (static, *layers)))
     except ConfigurationError as error:
         raise LakeError(f"the settings in {directories[0]} cannot be used: {error}") from error
 
 
-def topic_configs(lake: Path, topics: Iterable[TopicRow]) -> dict[str, TopicConfig]:
-    """Return the settings of topics by name. Raise `LakeError` if a file is damaged."""
-    settings = broker_settings(lake)
+def topic_configs(lake: Path, config: ConfigOf, topics: Iterable[TopicRow]) -> dict[str, TopicConfig]:
+    """Return the settings of topics by name. Raise as `broker_settings`."""
+    settings = broker_settings(lake, config)
     return {topic.topic: settings.topic(parse_stored_overrides(topic.config)[0]) for topic in topics}
 
 

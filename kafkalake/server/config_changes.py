@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from kafkalake.broker.admin.config_admin import Change
+from kafkalake.cluster.image import ConfigResource, ResourceKind
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
+from kafkalake.server.config_resources import BROKER, BROKER_LOGGER, GROUP, TOPIC
 from kafkalake.server.forwarding import forward
 from kafkalake.server.group_lookup import check_group
-from kafkalake.server.handlers.describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC, check_broker_name
+from kafkalake.server.handlers.describe_configs import check_broker_name
 from kafkalake.server.logger_levels import change_levels, own_levels
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 from kafkalake.wire.messages.topics import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 
 _Resources = TypeVar("_Resources", bound=AlterConfigsRequest)
-Change = Callable[[dict[str, str]], Mapping[str, str | None]]
-"""Maps the current settings to the new ones."""
 
 
 async def change_resource(
     request: Request[object], resource_type: int, name: str, change: Change, *, validate_only: bool
 ) -> None:
-    """Apply `change` to the settings of a topic, of the broker, of its loggers or of a group.
+    """Apply `change` to the settings of a topic, of brokers, of this broker's loggers or of a group.
 
     Raise `InvalidConfigError`, `InvalidRequestError` or the errors of the lookup.
     """
     broker = request.context.broker
+
+    async def alter(resource: ConfigResource) -> None:
+        admin = broker.config_admin
+        await admin.alter(resource, change, changed_by=request.caller, validate_only=validate_only)
+
     if resource_type == TOPIC:
         if not name:
             raise InvalidRequestError("Default topic resources are not allowed.")
@@ -36,11 +41,7 @@ async def change_resource(
     elif resource_type == BROKER:
         if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
             raise ClusterAuthorizationError()
-        if name:
-            check_broker_name(request, name)
-        settings = broker.settings
-        changed = change(settings.layer(cluster_default=not name))
-        settings.change(changed, cluster_default=not name, changed_by=request.caller, validate_only=validate_only)
+        await alter(ConfigResource(ResourceKind.BROKER, str(check_broker_name(request, name)) if name else ""))
     elif resource_type == BROKER_LOGGER:
         if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
             raise ClusterAuthorizationError()
@@ -48,30 +49,31 @@ async def change_resource(
         change_levels(change(own_levels()), validate_only=validate_only)
     elif resource_type == GROUP:
         check_group(request, name)
-        groups = broker.groups.settings
-        changed = change(groups.layer(name))
-        groups.change(name, changed, changed_by=request.caller, validate_only=validate_only)
+        await alter(ConfigResource(ResourceKind.GROUP, name))
     else:
         raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
 
 
 async def change_at_controller(request: Request[_Resources]) -> dict[tuple[int, str], AlterConfigsResourceResponse]:
-    """Return the controller's answers, if it is another broker: for topics, and for the settings of all brokers.
+    """Return the controller's answers, if it is another broker, for all resources but loggers.
 
-    Settings of one broker, of its loggers and of groups are changed where they are.
+    A broker that is named in the request is this one: it refuses others itself.
     """
-    body = request.body
-    asked = [each for each in body.resources if is_controllers(each.resource_type, each.resource_name)]
-    if request.context.broker.controller.is_active or not asked:
+    body, broker = request.body, request.context.broker
+    asked = [each for each in body.resources if is_controllers(request, each.resource_type, each.resource_name)]
+    if broker.controller.is_active or not asked:
         return {}
     part = type(body)(resources=asked, validate_only=body.validate_only)
     answer = await forward(request, part, refusal)
+    await broker.config_admin.catch_up()
     return {(each.resource_type, each.resource_name): each for each in answer.responses}
 
 
-def is_controllers(resource_type: int, name: str) -> bool:
-    """Return whether the controller keeps the settings of a resource."""
-    return resource_type == TOPIC or (resource_type == BROKER and not name)
+def is_controllers(request: Request[object], resource_type: int, name: str) -> bool:
+    """Return whether the controller changes the settings of a resource, if this broker does not refuse it."""
+    if resource_type == BROKER and name:
+        return name == str(request.context.broker.broker_id)
+    return resource_type in (TOPIC, BROKER, GROUP)
 
 
 def refusal(body: AlterConfigsRequest, code: int, message: str) -> AlterConfigsResponse:

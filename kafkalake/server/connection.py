@@ -39,6 +39,8 @@ _IPV4_IN_IPV6 = "::ffff:"
 class Connection(asyncio.BufferedProtocol):
     """See the module. `listener` is the one that the client connected to, `shared` the server's receive buffer."""
 
+    is_forwarded = False
+
     def __init__(self, context: ServerContext, acceptor: Acceptor, listener: Listener, shared: memoryview) -> None:
         self._context = context
         self._acceptor = acceptor

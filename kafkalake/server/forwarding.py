@@ -25,12 +25,11 @@ from kafkalake.errors import (
 from kafkalake.server.context import ServerContext
 from kafkalake.server.request import Answer, Request
 from kafkalake.server.turns import LARGE_FRAME_BYTES
-from kafkalake.wire.messages.codec import decode_response, encode_request
+from kafkalake.wire.messages.codec import SIZE_BYTES, decode_response, encode_request
 from kafkalake.wire.messages.membership import EnvelopeRequest
 from kafkalake.wire.messages.message import Message, Response
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 0.5
-_SIZE_BYTES = 4
 
 Body = TypeVar("Body", bound=Message)
 R = TypeVar("R", bound=Response)
@@ -110,7 +109,7 @@ def _envelope(request: Request[object], key: int, version: int, body: Message) -
     except ValueError:
         address = b""
     return EnvelopeRequest(
-        request_data=frame[_SIZE_BYTES:],
+        request_data=frame[SIZE_BYTES:],
         request_principal=str(request.connection.principal).encode(),
         client_host_address=address,
         listener=request.listener,

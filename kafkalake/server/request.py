@@ -31,6 +31,8 @@ class Origin(Protocol):
     peer: str
     address: str
     logs_requests: bool
+    is_forwarded: bool
+    """Whether a broker has forwarded the request, after its own checks."""
 
     @property
     def is_closing(self) -> bool:

@@ -6,7 +6,14 @@ from dataclasses import replace
 from random import Random
 from uuid import UUID
 
-from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint, PartitionRegistration
+from kafkalake.cluster.image import (
+    BrokerRegistration,
+    ClusterImage,
+    ConfigResource,
+    Endpoint,
+    PartitionRegistration,
+    ResourceKind,
+)
 
 
 def following(image: ClusterImage, **changes: object) -> ClusterImage:
@@ -67,7 +74,10 @@ def random_change(random: Random, image: ClusterImage) -> ClusterImage:
         "next_producer_id": random.getrandbits(62),
         "brokers": brokers,
         "partitions": topics,
-        "config": {f"name-{each}": str(random.random()) for each in range(random.randrange(3))},
+        "config": {
+            ConfigResource(random.choice(list(ResourceKind)), f"name-{each}"): {"setting": str(random.random())}
+            for each in range(random.randrange(3))
+        },
         "features": {f"feature-{each}": each for each in range(random.randrange(3))},
     }
     kept = random.sample(sorted(changes), random.randrange(len(changes) + 1))

@@ -10,22 +10,25 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewPartitions, NewTopic, OffsetSpec
+from contract.test_configs_contract import BROKER, SET, eventually_setting, incremental, settings
 from contract.wire_client import WireClient
 from kafka_reference import Kafkalake, create_topic, topic_name
 from waiting import wait_until
 
 from kafkalake.dataset import topic_reader
-from kafkalake.errors import DuplicateBrokerRegistrationError, InvalidRequestError
+from kafkalake.errors import CoordinatorLoadInProgressError, DuplicateBrokerRegistrationError, InvalidRequestError
 from kafkalake.metadata.delta import DeltaMetadataStore
 
 pytestmark = pytest.mark.process
 
 BROKERS = 3
+GROUP = 32
 SETTINGS = {
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "2000",
@@ -334,3 +337,62 @@ def _begin_later(broker: Kafkalake, topic: str) -> bool:
     own = [index for index, leader in enumerate(leaders(broker, topic)) if leader == broker.broker_id]
     asked = {TopicPartition(topic, index): OffsetSpec.earliest() for index in own}
     return all(found.result(TIMEOUT_S).offset > 0 for found in client.list_offsets(asked).values())
+
+
+def test_settings_are_changed_through_any_broker_and_count_on_all(brokers: list[Kafkalake]) -> None:
+    group = topic_name("group")
+    with ExitStack() as stack:
+        clients = [stack.enter_context(WireClient(each.bootstrap_servers)) for each in brokers]
+        for client, value in zip(clients, ("7", "8", "9"), strict=True):
+            assert incremental(client, BROKER, "", ("num.io.threads", SET, value)) == 0
+            for each, other in enumerate(clients):
+                eventually_setting(other, BROKER, str(each), "num.io.threads", (value, 3))
+        for each, client in enumerate(clients):
+            assert incremental(client, BROKER, str(each), ("num.io.threads", SET, f"{each + 1}")) == 0
+            assert incremental(client, BROKER, str((each + 1) % BROKERS), ("num.io.threads", SET, "1")) == 42
+            assert incremental(client, GROUP, group, ("consumer.heartbeat.interval.ms", SET, f"{500 + each}")) == 0
+            for other in clients:
+                eventually_setting(other, GROUP, group, "consumer.heartbeat.interval.ms", (f"{500 + each}", 8))
+        for each, client in enumerate(clients):
+            eventually_setting(client, BROKER, str(each), "num.io.threads", (f"{each + 1}", 2))
+    brokers[2].kill()
+    brokers[2].start()
+    with WireClient(brokers[2].bootstrap_servers) as client:
+        assert settings(client, BROKER, "2")["num.io.threads"] == ("3", 2)
+
+
+def test_settings_in_files_of_a_broker_that_does_not_control_are_handed_over(brokers: list[Kafkalake]) -> None:
+    controller = controller_of(brokers)
+    late = next(each for each in brokers if each is not controller)
+    late.stop()
+    file = late.lake / "logs" / str(late.broker_id) / "broker-settings.json"
+    file.write_text('{"default": {"background.threads": "11"}, "broker": {"num.network.threads": "12"}}')
+    late.start()
+    with WireClient(controller.bootstrap_servers) as client:
+        eventually_setting(client, BROKER, str(controller.broker_id), "background.threads", ("11", 3))
+    with WireClient(late.bootstrap_servers) as client:
+        eventually_setting(client, BROKER, str(late.broker_id), "num.network.threads", ("12", 2))
+    assert not file.exists()
+
+
+def test_a_producer_id_is_given_once_over_kills(brokers: list[Kafkalake]) -> None:
+    given: list[int] = []
+    for victim in (None, controller_of(brokers), brokers[1]):
+        if victim is not None:
+            victim.kill()
+            victim.start()
+        for each in brokers:
+            with WireClient(each.bootstrap_servers) as client:
+                given += (producer_id(client) for _ in range(400))
+    assert len(set(given)) == len(given)
+
+
+def producer_id(client: WireClient) -> int:
+    """Return a new producer id. A broker that has none yet is asked again, as clients do."""
+    while True:
+        answer = client.call(
+            "InitProducerId", 4, transactional_id=None, transaction_timeout=1000, producer_id=-1, producer_epoch=-1
+        )
+        if not answer.error_code:
+            return int(answer.producer_id)
+        assert answer.error_code == CoordinatorLoadInProgressError.code

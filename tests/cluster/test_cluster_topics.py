@@ -8,16 +8,10 @@ from uuid import UUID
 import pytest
 from cluster_images import TOPIC, check_next, cluster, partition
 
-from kafkalake.cluster.image import PartitionRegistration
-from kafkalake.cluster.producer_ids import BLOCK, allocate_producer_ids
-from kafkalake.cluster.topic_changes import (
-    add_partitions,
-    alter_config,
-    change_topics,
-    clear_eligible,
-    create_topic,
-    delete_topic,
-)
+from kafkalake.cluster.config_changes import add_config, alter_config
+from kafkalake.cluster.image import ConfigResource, PartitionRegistration, ResourceKind
+from kafkalake.cluster.producer_ids import BLOCK, allocate_producer_ids, raise_next_producer_id
+from kafkalake.cluster.topic_changes import add_partitions, change_topics, clear_eligible, create_topic, delete_topic
 from kafkalake.errors import InvalidReplicaAssignmentError, KafkaError, StaleBrokerEpochError, UnknownTopicIdError
 
 NEW = UUID(int=2)
@@ -76,12 +70,31 @@ def test_settings_of_topics_are_a_version_of_their_table() -> None:
     assert change_topics(after, 3) is after
 
 
-def test_settings_of_the_cluster_are_set_and_removed() -> None:
+def test_settings_of_a_resource_are_set_and_removed() -> None:
     image = cluster()
-    after = alter_config(image, {"log.retention.ms": "5", "num.partitions": "2"})
-    assert alter_config(after, {"num.partitions": "2", "x": None}) is after
-    last = alter_config(after, {"num.partitions": None})
-    assert (last.config, last.version) == ({"log.retention.ms": "5"}, image.version + 2)
+    default, group = ConfigResource(ResourceKind.BROKER, ""), ConfigResource(ResourceKind.GROUP, "g")
+    after = alter_config(image, default, {"log.retention.ms": "5", "num.partitions": "2"})
+    assert alter_config(after, default, {"num.partitions": "2", "log.retention.ms": "5"}) is after
+    assert alter_config(after, group, {}) is after
+    more = alter_config(after, group, {"consumer.session.timeout.ms": "7000"})
+    last = alter_config(more, default, {})
+    assert (last.config, last.version) == ({group: {"consumer.session.timeout.ms": "7000"}}, image.version + 3)
+
+
+def test_settings_that_a_broker_has_kept_do_not_replace_those_of_the_cluster() -> None:
+    default, own = ConfigResource(ResourceKind.BROKER, ""), ConfigResource(ResourceKind.BROKER, "0")
+    image = alter_config(cluster(), default, {"log.retention.ms": "5"})
+    after = add_config(image, {default: {"log.retention.ms": "6", "log.roll.ms": "7"}, own: {"log.level": "debug"}})
+    assert after.version == image.version + 1
+    assert after.config == {default: {"log.retention.ms": "5", "log.roll.ms": "7"}, own: {"log.level": "debug"}}
+    assert add_config(after, {default: {"log.roll.ms": "8"}}) is after
+
+
+def test_the_next_producer_id_is_raised_and_never_lowered() -> None:
+    image = cluster()
+    raised = raise_next_producer_id(image, 5)
+    assert (raised.next_producer_id, raised.version) == (5, image.version + 1)
+    assert raise_next_producer_id(raised, 4) is raised
 
 
 def test_each_block_of_producer_ids_is_allocated_once() -> None:

@@ -22,7 +22,7 @@ from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.cluster.control_store import ControlStore
 from kafkalake.cluster.controller_election import claim
 from kafkalake.cluster.election import RulesOf
-from kafkalake.cluster.image import NO_CONTROLLER, BrokerRegistration, ClusterImage, decide_together
+from kafkalake.cluster.image import NO_CONTROLLER, BrokerRegistration, ClusterImage, ConfigOf, decide_together
 from kafkalake.cluster.leader_epochs import raise_leader_epochs
 from kafkalake.cluster.registration import fence_broker, register_broker, report_offline_logs, unfence_broker
 from kafkalake.config.broker import BrokerConfig
@@ -73,6 +73,10 @@ class OtherBrokers(Protocol):
         """Have the controller create a topic. Raise its error, or `BrokerUnavailableError`."""
         ...
 
+    async def alter_config(self, settings: ConfigOf) -> None:
+        """Have the controller set settings. Raise the first error of a resource, or `BrokerUnavailableError`."""
+        ...
+
     async def tell(self, broker_id: int, version: int, timeout_ms: int) -> None:
         """Tell a broker that there is a version. Raise `BrokerUnavailableError` if it does not answer in time."""
         ...
@@ -104,7 +108,9 @@ class Membership:
         config: Callable[[], BrokerConfig],
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
         others: Callable[[Membership], OtherBrokers],
+        configured: Callable[[ConfigOf], None],
     ) -> None:
+        """`configured` is called with the dynamic settings of each version that is followed."""
         self._broker_id = broker_id
         self._cluster_id = cluster_id
         self._store = store
@@ -113,6 +119,7 @@ class Membership:
         self._random = world.random
         self._config = config
         self._run_blocking = run_blocking
+        self._configured = configured
         self.newest = ClusterImage(cluster_id)
         """The newest image that is known here, followed or not."""
         self.controller = Controller(
@@ -297,6 +304,11 @@ class Membership:
             raise NotControllerError(str(error)) from error
         await self.look()
 
+    async def allocate_producer_ids(self) -> range:
+        """Return a block of producer ids from the controller. Raise as `ClusterController.allocate_producer_ids`."""
+        controller = self.controller if self.controller.is_active else self.others.controller
+        return await controller.allocate_producer_ids(self._broker_id, self._epoch)
+
     # Versions
 
     async def follow(self, version: int, timeout_ms: int) -> None:
@@ -322,6 +334,7 @@ class Membership:
         if image.version > self.newest.version:
             self.newest = image
         if not self._is_leaving:
+            self._configured(self.newest.config)
             await self._replicas.follow(image, rows)
 
     def _tell(self, image: ClusterImage) -> None:

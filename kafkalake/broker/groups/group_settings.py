@@ -1,24 +1,20 @@
 """Settings of single groups (resource type 32 of DescribeConfigs): overrides for groups of the consumer protocol.
 
-Stored in `group-settings.json` beside the logs, replaced as a whole before a change is acknowledged. The broker's setting is the
-default, `group.consumer.session.timeout.ms` for `consumer.session.timeout.ms`. The group need not exist. A change takes effect with
-the next heartbeat. Source: Apache Kafka 4.1, "Group Configs".
+They are in the cluster's image; the controller changes them (`broker/admin/config_admin.py`). The broker's setting is the default,
+`group.consumer.session.timeout.ms` for `consumer.session.timeout.ms`. The group need not exist. A change takes effect with the next
+heartbeat. Source: Apache Kafka 4.1, "Group Configs".
 """
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Callable, Mapping
 
+from kafkalake.cluster.image import ConfigOf, ConfigResource, ResourceKind
 from kafkalake.config.broker import BrokerConfig
-from kafkalake.config.layers import ConfigEntry, ConfigSource, Synonym, changed_values
+from kafkalake.config.layers import ConfigEntry, ConfigSource, Synonym
 from kafkalake.config.setting import Kind, Setting
 from kafkalake.config.values import parse
-from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaStorageError, LakeError
-from kafkalake.storage.files import Files, read_file, replace_file
-
-logger = logging.getLogger(__name__)
+from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError
 
 SESSION_TIMEOUT, HEARTBEAT_INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 GROUPS_MAX = 100_000
@@ -46,14 +42,12 @@ GROUP_SETTINGS = {
 
 
 class GroupSettings:
-    """The settings of all groups. `broker` returns the broker's current settings. Runs on the event loop's thread."""
+    """The settings of all groups. Runs on the event loop's thread."""
 
-    def __init__(self, path: str, files: Files, broker: Callable[[], BrokerConfig]) -> None:
-        """Raise `LakeError` if the file cannot be read."""
-        self._path = path
-        self._files = files
+    def __init__(self, config: Callable[[], ConfigOf], broker: Callable[[], BrokerConfig]) -> None:
+        """`config` returns the settings of the image, `broker` the broker's current ones."""
+        self._config = config
         self._broker = broker
-        self._groups = self._read()
 
     def session_timeout_ms(self, group_id: str) -> int:
         """Return the session timeout of the group's members."""
@@ -64,8 +58,11 @@ class GroupSettings:
         return self._value(group_id, HEARTBEAT_INTERVAL)
 
     def _value(self, group_id: str, name: str) -> int:
-        own = self._groups.get(group_id)
-        return self._default(name) if own is None or name not in own else int(own[name])
+        text = self._own(group_id).get(name)
+        return self._default(name) if text is None else int(text)
+
+    def _own(self, group_id: str) -> Mapping[str, str]:
+        return self._config().get(ConfigResource(ResourceKind.GROUP, group_id), {})
 
     def _default(self, name: str) -> int:
         broker = self._broker()
@@ -75,16 +72,12 @@ class GroupSettings:
 
     def names(self) -> list[str]:
         """Return the groups with settings of their own, sorted."""
-        return sorted(self._groups)
-
-    def layer(self, group_id: str) -> dict[str, str]:
-        """Return the group's own settings as text."""
-        return dict(self._groups.get(group_id, {}))
+        return sorted(resource.name for resource in self._config() if resource.kind is ResourceKind.GROUP)
 
     def describe(self, group_id: str) -> list[ConfigEntry]:
         """Return all settings of a group, sorted by name. Raise `InvalidRequestError` for the empty name."""
         _check_group_name(group_id)
-        return self._describe(self._groups.get(group_id, {}))
+        return self._describe(self._own(group_id))
 
     def _describe(self, own: Mapping[str, str]) -> list[ConfigEntry]:
         entries = []
@@ -95,32 +88,17 @@ class GroupSettings:
             entries.append(ConfigEntry(setting, first.value, first.source, False, synonyms))
         return entries
 
-    def change(
-        self, group_id: str, settings: Mapping[str, str | None], *, changed_by: str, validate_only: bool
-    ) -> None:
-        """Replace the group's own settings by `settings`. `changed_by` is for the log.
+    def check(self, group_id: str, settings: Mapping[str, str | None]) -> dict[str, str]:
+        """Return the group's new settings as they are kept.
 
-        Raise `InvalidRequestError` (the empty name, a null), `InvalidConfigError` or `KafkaStorageError`.
+        Raise `InvalidRequestError` (the empty name, a null) or `InvalidConfigError`.
         """
         _check_group_name(group_id)
         checked = {name: str(self._checked(name, text)) for name, text in settings.items()}
         self._check_together(checked)
-        groups = {name: own for name, own in self._groups.items() if name != group_id}
-        if checked:
-            groups[group_id] = checked
-        if len(groups) > GROUPS_MAX:
+        if checked and not self._own(group_id) and len(self.names()) >= GROUPS_MAX:
             raise InvalidConfigError(f"More than {GROUPS_MAX} groups with settings of their own.")
-        if validate_only or groups == self._groups:
-            return
-        try:
-            replace_file(self._files, self._path, json.dumps(groups, indent=1).encode(), sync=True)
-        except OSError as error:
-            raise KafkaStorageError(f"cannot keep the settings: {error}") from error
-        before, self._groups = self._groups, groups
-        for name, old, new in changed_values(self._describe(before.get(group_id, {})), self._describe(checked)):
-            logger.info(
-                "group setting changed group=%s name=%s old=%s new=%s by=%s", group_id, name, old, new, changed_by
-            )
+        return checked
 
     def _checked(self, name: str, text: str | None) -> int:
         setting = GROUP_SETTINGS.get(name)
@@ -157,19 +135,6 @@ class GroupSettings:
         session, heartbeat = (int(own.get(name, self._default(name))) for name in (SESSION_TIMEOUT, HEARTBEAT_INTERVAL))
         if own and session <= heartbeat:
             raise InvalidConfigError(f"{SESSION_TIMEOUT} must be greater than {HEARTBEAT_INTERVAL}")
-
-    def _read(self) -> dict[str, dict[str, str]]:
-        try:
-            content = json.loads(read_file(self._files, self._path))
-            groups = {
-                str(group): {str(name): str(int(value)) for name, value in own.items()}
-                for group, own in content.items()
-            }
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, AttributeError, TypeError) as error:
-            raise LakeError(f"{self._path} cannot be read: {error}") from error
-        return groups
 
 
 def _check_group_name(group_id: str) -> None:

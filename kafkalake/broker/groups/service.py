@@ -10,7 +10,6 @@ import asyncio
 from functools import partial
 from typing import Protocol
 
-from kafkalake.broker.admin.broker_settings import BrokerSettings
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal_lifecycle import JournalHost, JournalLifecycle
 from kafkalake.broker.coordination.journal_loading import Published
@@ -28,7 +27,6 @@ from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.errors import CoordinatorNotAvailableError
 from kafkalake.internal_topics import GROUP_JOURNAL
-from kafkalake.metadata.paths import GROUP_SETTINGS_FILE
 from kafkalake.metadata.store import GroupOffsetTable
 from kafkalake.world import World
 
@@ -39,7 +37,6 @@ QUIET_WITHIN_S = 5
 class GroupHost(JournalHost, Protocol):
     """The parts of a broker that its group coordinator needs."""
 
-    settings: BrokerSettings
     timers: Timers
     scheduler: Scheduler
     world: World
@@ -53,10 +50,8 @@ class GroupService:
 
     def __init__(self, host: GroupHost) -> None:
         self._host = host
-        config, settings = host.config, host.settings
-        self.settings = GroupSettings(
-            settings.path_beside(GROUP_SETTINGS_FILE), host.world.files, lambda: settings.current.broker
-        )
+        config = host.config
+        self.settings = GroupSettings(lambda: host.topics.image.config, lambda: host.config)
         writer = JournalWriter(host.topics, GROUP_JOURNAL, host.append_queue, config.offsets_topic_num_partitions)
         self.coordinator = GroupCoordinator(
             GroupConfig.of(config),

@@ -15,7 +15,14 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint, PartitionRegistration
+from kafkalake.cluster.image import (
+    BrokerRegistration,
+    ClusterImage,
+    ConfigResource,
+    Endpoint,
+    PartitionRegistration,
+    ResourceKind,
+)
 from kafkalake.errors import LakeError
 
 BUCKETS = 16
@@ -57,7 +64,7 @@ _REGISTRATION = {
 }
 """The attributes of a `PartitionRegistration`, in their order."""
 _PARTITION = {"topic_id": pa.string(), "partition": pa.int32(), **_REGISTRATION}
-_CONFIG = {"name": pa.string(), "value": pa.string()}
+_CONFIG = {"resource_kind": pa.string(), "resource_name": pa.string(), "name": pa.string(), "value": pa.string()}
 _FEATURE = {"name": pa.string(), "level": pa.int32()}
 _PRODUCER_IDS = {"next_producer_id": pa.int64()}
 
@@ -78,9 +85,10 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """The columns of a kind, the rows of an image, and the attributes of an image that rows stand for."""
+    """The columns of a kind, the rows of an image, and the attributes of an image that rows stand for, with their names."""
 
     columns: Mapping[str, pa.DataType]
+    attributes: tuple[str, ...]
     rows_of: Callable[[ClusterImage], list[_Row]]
     attributes_of: Callable[[pa.Table], Mapping[str, object]]
 
@@ -99,7 +107,8 @@ def changed_parts(before: ClusterImage, after: ClusterImage) -> dict[Part, pa.Ta
     found = {
         Part(name): _table(Part(name), rows)
         for name, kind in _KINDS.items()
-        if (rows := kind.rows_of(after)) != kind.rows_of(before)
+        if any(getattr(before, each) is not getattr(after, each) for each in kind.attributes)
+        and (rows := kind.rows_of(after)) != kind.rows_of(before)
     }
     changed: dict[int, list[_Row]] = {bucket: [] for bucket in _changed_buckets(before, after)}
     for topic_id, partitions in after.partitions.items() if changed else ():
@@ -221,7 +230,9 @@ def _single(columns: Mapping[str, pa.DataType]) -> _Kind:
         found: Mapping[str, object] = rows.select(list(columns)).to_pylist()[0]
         return found
 
-    return _Kind(columns, lambda image: [tuple(getattr(image, name) for name in columns)], attributes_of)
+    return _Kind(
+        columns, tuple(columns), lambda image: [tuple(getattr(image, name) for name in columns)], attributes_of
+    )
 
 
 def _mapping(attribute: str, columns: Mapping[str, pa.DataType]) -> _Kind:
@@ -230,13 +241,31 @@ def _mapping(attribute: str, columns: Mapping[str, pa.DataType]) -> _Kind:
     def attributes_of(rows: pa.Table) -> Mapping[str, object]:
         return {attribute: dict(zip(*(rows.column(name).to_pylist() for name in columns), strict=True))}
 
-    return _Kind(columns, lambda image: sorted(getattr(image, attribute).items()), attributes_of)
+    return _Kind(columns, (attribute,), lambda image: sorted(getattr(image, attribute).items()), attributes_of)
+
+
+def _config_rows(image: ClusterImage) -> list[_Row]:
+    return [
+        (*resource, name, value)
+        for resource, settings in sorted(image.config.items())
+        for name, value in sorted(settings.items())
+    ]
+
+
+def _config_of(rows: pa.Table) -> dict[str, object]:
+    found: dict[ConfigResource, dict[str, str]] = {}
+    for kind, resource, name, value in zip(*(rows.column(each).to_pylist() for each in _CONFIG), strict=True):
+        try:
+            found.setdefault(ConfigResource(ResourceKind(kind), resource), {})[name] = value
+        except ValueError as error:
+            raise LakeError(f"the Delta table `cluster` has settings of an unknown kind: {error}") from error
+    return {"config": found}
 
 
 _KINDS = {
     "controller": _single(_CONTROLLER),
-    "broker": _Kind(_BROKER, _broker_rows, _brokers_of),
-    "config": _mapping("config", _CONFIG),
+    "broker": _Kind(_BROKER, ("brokers",), _broker_rows, _brokers_of),
+    "config": _Kind(_CONFIG, ("config",), _config_rows, _config_of),
     "feature": _mapping("features", _FEATURE),
     "producer_ids": _single(_PRODUCER_IDS),
 }

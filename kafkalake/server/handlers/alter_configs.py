@@ -1,4 +1,4 @@
-"""AlterConfigs (33), versions 0-2: replace all settings of a topic (resource type 2), this broker (4) or a group (32).
+"""AlterConfigs (33), versions 0-2: replace all settings of a topic (resource type 2), of brokers (4) or of a group (32).
 
 Settings not in the request are reset to their default. IncrementalAlterConfigs has replaced this API in new clients.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from kafkalake.broker.admin.config_admin import Change
 from kafkalake.errors import InvalidRequestError, KafkaError
-from kafkalake.server.config_changes import Change, change_at_controller, change_resource
-from kafkalake.server.handlers.describe_configs import BROKER_LOGGER
+from kafkalake.server.config_changes import change_at_controller, change_resource
+from kafkalake.server.config_resources import BROKER_LOGGER
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.topics import (
     AlterConfigsRequest,

@@ -12,6 +12,7 @@ from collections.abc import Collection, Generator
 from kafkalake.config.layers import ConfigEntry
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
+from kafkalake.server.config_resources import BROKER, BROKER_LOGGER, GROUP, TOPIC
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.logger_levels import describe_loggers
 from kafkalake.server.request import Request
@@ -25,7 +26,6 @@ from kafkalake.wire.messages.topics import (
     DescribedConfig,
 )
 
-TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 _DYNAMIC_BROKER_LOGGER = 6
 """The source of a logger's level."""
 
@@ -89,15 +89,19 @@ def _levels(request: Request[DescribeConfigsRequest], resource: DescribeConfigsR
     ]
 
 
-def check_broker_name(request: Request[object], name: str) -> None:
-    """Raise `InvalidRequestError` if `name` is not this broker's id."""
+def check_broker_name(request: Request[object], name: str) -> int:
+    """Return the broker's id that is `name`. Raise `InvalidRequestError` if it is not that of this broker.
+
+    In a forwarded request it is that of any broker: the one that forwarded it has checked its own.
+    """
     broker_id = request.context.broker.broker_id
     try:
         named = int(name)
     except ValueError:
         raise InvalidRequestError(f"Broker id must be an integer, but it is: {name}") from None
-    if named != broker_id:
+    if named != broker_id and not request.connection.is_forwarded:
         raise InvalidRequestError(f"Unexpected broker id, expected {broker_id} or empty string, but received {name}")
+    return named
 
 
 def _entry(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> DescribedConfig:

@@ -17,16 +17,16 @@ from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, Kaf
 from kafkalake.server.authorizer import CLUSTER_NAME, Principal, Resource
 from kafkalake.server.request import Request
 from kafkalake.server.turns import LARGE_FRAME_BYTES
-from kafkalake.wire.messages.codec import RequestHeader, decode_request, read_fixed_header, read_header
+from kafkalake.wire.messages.codec import SIZE_BYTES, RequestHeader, decode_request, read_fixed_header, read_header
 from kafkalake.wire.messages.membership import EnvelopeRequest, EnvelopeResponse
 
 logger = logging.getLogger(__name__)
 
-_SIZE_BYTES = 4
-
 
 class ForwardedClient:
     """The client behind an envelope: the origin of the request in it. The answer goes into the envelope's response."""
+
+    is_forwarded = True
 
     def __init__(self, envelope: Request[EnvelopeRequest]) -> None:
         """Raise `InvalidRequestError` if the envelope does not name a client."""
@@ -48,7 +48,7 @@ class ForwardedClient:
 
     def answered(self, request: Request[Any]) -> None:
         frame = b"".join(request.answer)
-        self._reply(EnvelopeResponse(response_data=frame[_SIZE_BYTES:]))
+        self._reply(EnvelopeResponse(response_data=frame[SIZE_BYTES:]))
 
     def fail(self, error: Exception) -> None:
         if not isinstance(error, InvalidRequestError | NotControllerError):

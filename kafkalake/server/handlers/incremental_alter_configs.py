@@ -20,7 +20,7 @@ from kafkalake.config.topics import TOPIC_SETTINGS
 from kafkalake.config.values import format_value, members_of
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaError
 from kafkalake.server.config_changes import change_at_controller, change_resource
-from kafkalake.server.handlers.describe_configs import BROKER_LOGGER, GROUP, TOPIC
+from kafkalake.server.config_resources import BROKER_LOGGER, GROUP, TOPIC
 from kafkalake.server.logger_levels import check_logger
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.topics import (

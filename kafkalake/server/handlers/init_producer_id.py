@@ -12,14 +12,27 @@ from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.requests import ProducerResult
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
-from kafkalake.server.request import Request
+from kafkalake.server.request import Answer, Request
 from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
 from kafkalake.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 _FENCED_SINCE = 4
 
 
-def handle(request: Request[InitProducerIdRequest]) -> InitProducerIdResponse | None:
+def handle(request: Request[InitProducerIdRequest]) -> Answer:
+    if request.context.broker.producer_ids.are_there:
+        return _handle(request)
+    return _when_there(request)
+
+
+async def _when_there(request: Request[InitProducerIdRequest]) -> InitProducerIdResponse | None:
+    """Wait for ids from the controller. If there are none then, the answer is COORDINATOR_LOAD_IN_PROGRESS, as in Kafka."""
+    broker = request.context.broker
+    await broker.producer_ids.have_some(broker.config.request_timeout_ms)
+    return _handle(request)
+
+
+def _handle(request: Request[InitProducerIdRequest]) -> InitProducerIdResponse | None:
     body = request.body
     try:
         if body.transactional_id is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kafkalake.errors import ClusterAuthorizationError, UnsupportedVersionError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
-from kafkalake.server.handlers.describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC
+from kafkalake.server.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.controller import (
     ListConfigResourcesRequest,
@@ -16,7 +16,6 @@ from kafkalake.wire.messages.controller import (
     ListedConfigResource,
 )
 
-CLIENT_METRICS = 16
 _KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 

@@ -48,7 +48,9 @@ _POSSIBLE = ("failondataloss", "isolation", "minpartitions", "maxrecordsperparti
 def kind(question: Question) -> dict[str, Any]:
     """Return whether the changes of a topic are those of keys. Raise the errors of `parse_options` and `the_topic`."""
     options = _options(question)
-    return {"is_keyed": is_keyed(lake_path(options.lake), the_topic(options, open_lake(options.lake)))}
+    tables = open_lake(options.lake)
+    config = tables.control_store.load().config
+    return {"is_keyed": is_keyed(lake_path(options.lake), config, the_topic(options, tables))}
 
 
 def begin(question: Question) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def delete_keys(question: Question) -> None:
     lake, name = question["lake"], named_topic(question)
     options = ReadOptions(str(lake_path(lake)), topics=(name,), fail_on_data_loss=False)
     tables = open_lake(lake)
-    if not is_keyed(lake_path(lake), the_topic(options, tables)):
+    if not is_keyed(lake_path(lake), tables.control_store.load().config, the_topic(options, tables)):
         raise ConfigurationError(
             f"topic {name} is not compacted, so that no record of it is deleted by its key: DELETE deletes those below an offset "
             "(WHERE offset < 100), and cleanup.policy=compact makes records the states of their keys"

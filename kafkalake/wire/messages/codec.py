@@ -26,6 +26,9 @@ from kafkalake.wire.messages.writing import BYTES_MAX, writer
 
 M = TypeVar("M", bound=Message)
 
+SIZE_BYTES = 4
+"""The bytes before a frame that hold its size."""
+
 _FIXED = struct.Struct(">hhi")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
