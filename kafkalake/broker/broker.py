@@ -21,6 +21,7 @@ from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
 from kafkalake.broker.partitions.fetch import FetchService
 from kafkalake.broker.partitions.fetch_sessions import FetchSessionCache
+from kafkalake.broker.partitions.leader_replicas import LeaderReplicas
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import Alarm, Purgatory, Timers
@@ -71,6 +72,7 @@ class Broker:
         observer: BrokerObserver,
         held_offsets: HeldOffsets,
         transaction_peers: TransactionPeers,
+        leader_replicas: LeaderReplicas,
         ownership: Ownership,
         new_alarm: Callable[[], Alarm],
         call_soon: CallSoon,
@@ -112,13 +114,14 @@ class Broker:
             store=store,
             logs=logs,
             cache=self.wire_cache,
+            clock=clock,
             settings=lambda: settings.current,
+            leaders=leader_replicas,
             observer=observer,
             changed=lambda name: self.groups.topic_changed(name),
             moved=lambda topic, index: self._leader_moved(topic, index),
             run_blocking=run_blocking,
             later=self.timers.schedule,
-            now_ms=clock.monotonic_ms,
             advance=self.append_queue.advance,
             leave=self.append_queue.leave,
         )

@@ -3,7 +3,8 @@
 A connection to a broker is opened when it is first asked. A lost one fails what waits on it, and the next request opens another;
 nothing is sent again by itself, as a broker may have done what it did not answer. Responses come in the order of requests, so a
 slow one holds up those behind it. Requests that must not wait so long, as heartbeats, have a connection of their own,
-`Channel.CONTROL`, and so have those that may be slow, which clients ask of the controller: `Channel.FORWARDED`.
+`Channel.CONTROL`, and so have those that may be slow, which clients ask of the controller: `Channel.FORWARDED`. Those of followers
+wait for records: each of their tasks has a connection of its own, `Channel.FETCH`, by its number; files have `Channel.SEGMENTS`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ class Channel(Enum):
     REQUESTS = "requests"
     CONTROL = "control"
     FORWARDED = "forwarded"
+    FETCH = "fetch"
+    SEGMENTS = "segments"
+
+
+_Key = tuple[int, Channel, int]
 
 
 class Peers(Protocol):
@@ -38,8 +44,9 @@ class Peers(Protocol):
         *,
         timeout_ms: int | None = None,
         channel: Channel = Channel.REQUESTS,
+        number: int = 0,
     ) -> A:
-        """Return a broker's response to `message`.
+        """Return a broker's response to `message`. `number`: of one of several connections of a channel.
 
         Raise `BrokerRefusedError` if nothing listens at its address, `ResponseTimedOutError` without a response in `timeout_ms`,
         `ConnectionLostError` if the connection broke, `BrokerUnavailableError` otherwise, all of them such an error, and
@@ -68,7 +75,7 @@ class ConnectedPeers:
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._lost = lost
-        self._openings: dict[tuple[int, Channel], _Opening] = {}
+        self._openings: dict[_Key, _Opening] = {}
         self._is_stopped = False
 
     async def ask(
@@ -79,11 +86,12 @@ class ConnectedPeers:
         *,
         timeout_ms: int | None = None,
         channel: Channel = Channel.REQUESTS,
+        number: int = 0,
     ) -> A:
         loop = asyncio.get_running_loop()
         timeout_s = (self._request_timeout_ms() if timeout_ms is None else timeout_ms) / 1000
         ends = loop.time() + timeout_s
-        opening = self._opening(broker_id, channel)
+        opening = self._opening((broker_id, channel, number))
         if not opening.task.done():
             await asyncio.wait({opening.task}, timeout=timeout_s)  # which others may wait for too
         if not opening.task.done():
@@ -98,11 +106,11 @@ class ConnectedPeers:
         for key in list(self._openings):
             self._forget(key)
 
-    def _opening(self, broker_id: int, channel: Channel) -> _Opening:
+    def _opening(self, key: _Key) -> _Opening:
         """Return the connection to a broker, open or being opened, at the address that it has now."""
         if self._is_stopped:
             raise BrokerUnavailableError("this broker is stopping")
-        key = broker_id, channel
+        broker_id = key[0]
         address = self._address(broker_id)
         opening = self._openings.get(key)
         if opening is not None and opening.address == address:
@@ -115,19 +123,19 @@ class ConnectedPeers:
         made.task.add_done_callback(lambda _: self._opened(key, made))
         return made
 
-    def _opened(self, key: tuple[int, Channel], opening: _Opening) -> None:
+    def _opened(self, key: _Key, opening: _Opening) -> None:
         """Keep nothing of a failure but for those that wait."""
         failed = opening.task.cancelled() or opening.task.exception() is not None
         if failed and self._openings.get(key) is opening:
             del self._openings[key]
 
-    def _ended(self, key: tuple[int, Channel], opening: _Opening, by_peer: bool) -> None:
+    def _ended(self, key: _Key, opening: _Opening, by_peer: bool) -> None:
         if self._openings.get(key) is opening:
             del self._openings[key]
         if by_peer and self._lost is not None and not self._is_stopped:
             self._lost(key[0])
 
-    def _forget(self, key: tuple[int, Channel]) -> None:
+    def _forget(self, key: _Key) -> None:
         opening = self._openings.pop(key, None)
         if opening is not None:
             opening.close()

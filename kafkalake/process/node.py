@@ -64,6 +64,7 @@ from kafkalake.process.watchdog import LoopWatchdog
 from kafkalake.server.acceptor import Acceptor
 from kafkalake.server.connected_brokers import ConnectedBrokers, address_in
 from kafkalake.server.context import ServerContext
+from kafkalake.server.leader_replicas import ConnectedLeaderReplicas
 from kafkalake.server.registry import advertised
 from kafkalake.server.transaction_peers import ConnectedTransactionPeers
 from kafkalake.storage.files import make_durable_directory
@@ -235,6 +236,7 @@ class Node:
             observer=publishing,
             held_offsets=held,
             transaction_peers=ConnectedTransactionPeers(peers),
+            leader_replicas=ConnectedLeaderReplicas(peers, self.broker_id, lambda: broker.membership.broker_epoch),
             ownership=self._ownership,
             new_alarm=lambda: LoopAlarm(loop, self._clock),
             call_soon=loop.call_soon,

@@ -83,7 +83,8 @@ async def open_logs(
 
 
 async def close_logs(broker: Broker) -> None:
-    """Close all logs. Errors are logged: the next start recovers those logs."""
+    """Fetch nothing more from leaders, and close all logs. Errors are logged: the next start recovers those logs."""
+    await broker.replicas.stop_following()
 
     async def close(log: Log) -> None:
         try:

@@ -13,12 +13,14 @@ from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.retention import enforce_retention
 from kafkalake.errors import KafkaLakeError
 from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_MS = 200
 UPKEEP_INTERVAL_MS = 10_000
 PARTITIONS_PER_TURN = 100
+REOPEN_INTERVAL_MS = 5_000
 
 
 class Upkeep:
@@ -36,6 +38,7 @@ class Upkeep:
         broker, every = self._broker, self._broker.scheduler.every
         every("flush", lambda: FLUSH_INTERVAL_MS, self._flush_if_due)
         every("upkeep", lambda: UPKEEP_INTERVAL_MS, self._look_after_logs)
+        every("offline replicas", lambda: REOPEN_INTERVAL_MS, self._reopen_failed)
         every("maintenance", lambda: broker.config.metadata_maintenance_interval_ms, self._maintain_metadata)
         every(
             "retention",
@@ -66,19 +69,23 @@ class Upkeep:
 
     async def _look_after_logs(self) -> None:
         """Run each log's periodic work: removal of deleted files, expiry of inactive producers, fsync of sealed segments."""
-        for number, partition in enumerate(list(self._broker.topics.partitions()), 1):
-            await self._look_after(partition)
+        for number, log in enumerate(list(self._broker.replicas.open_logs()), 1):
+            await self._look_after(log)
             if number % PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)  # other requests
 
-    async def _look_after(self, partition: Partition) -> None:
+    async def _look_after(self, log: Log) -> None:
         """Remove deleted files, expire inactive producers, and fsync sealed segments, so that after a power loss only the active
         segment needs recovery. Log errors, so that one partition's do not affect others.
         """
         try:
-            call_isolated(CallbackLoop.UPKEEP, partition.log.remove_deleted_files)
-            call_isolated(CallbackLoop.UPKEEP, partition.log.expire_producers)
-            if partition.log.has_unsynced_segments():
-                await self._broker.run_blocking(partition.log.flush_sealed)
+            call_isolated(CallbackLoop.UPKEEP, log.remove_deleted_files)
+            call_isolated(CallbackLoop.UPKEEP, log.expire_producers)
+            if log.has_unsynced_segments():
+                await self._broker.run_blocking(log.flush_sealed)
         except Exception as error:
-            logger.error("upkeep failed partition=%s error=%s", partition.name, error)
+            logger.error("upkeep failed directory=%s error=%s", log.directory, error)
+
+    def _reopen_failed(self) -> Awaitable[None] | None:
+        replicas = self._broker.replicas
+        return replicas.reopen_failed() if any(True for _ in replicas.offline()) else None

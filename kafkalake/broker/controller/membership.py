@@ -140,6 +140,11 @@ class Membership:
         self._telling: set[asyncio.Task[None]] = set()
         self._looking = asyncio.Lock()
 
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of this broker's registration, `NO_EPOCH` before it."""
+        return self._epoch
+
     # Joining
 
     async def join(self, here: BrokerRegistration, read_topics: Callable[[], TopicsRead]) -> None:

@@ -1,8 +1,11 @@
-"""The replicas of this broker: opens, leads, resigns and removes them as a newer version of the cluster's image says.
+"""The replicas of this broker: opens, leads, follows, resigns and removes them as a newer version of the cluster's image says.
 
-`follow` is the only way to the next version, for the controller's own broker as for every other. Logs are opened before anything
-is changed, on the executor; then the topics, the image and the leaders change in one turn of the event loop. A log whose partition
-is not led here stays open and idle, until the image gives the partition back, or takes the replica away.
+`follow` is the only way to the next version, for the controller's own broker as for every other. First logs are opened, replicas
+that get another leader are fetched no more, and those that are to lead begin their epoch, all on the executor. Then the topics,
+the image and the leaders change, a partition at a time on the event loop. A log whose partition has no leader stays open and idle.
+
+A replica whose log fails goes offline, which the next heartbeat says. Where there are other replicas its log is opened again from
+time to time, and what is missing in it is copied.
 """
 
 from __future__ import annotations
@@ -11,28 +14,35 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
+from kafkalake.broker.partitions.fetchers import Fetchers
+from kafkalake.broker.partitions.followers import Follower
+from kafkalake.broker.partitions.idle_logs import IdleLogs, LogWork
+from kafkalake.broker.partitions.leader_replicas import LeaderReplicas
+from kafkalake.broker.partitions.leader_replicas import ReplicaId as ReplicaId
 from kafkalake.broker.partitions.log_directory import LogDirectory, log_config
 from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.replica_changes import ReplicaChange, changed_partitions
+from kafkalake.broker.partitions.retired_logs import RetiredLogs
 from kafkalake.broker.partitions.topic_rows import topic_of
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
-from kafkalake.cluster.image import ClusterImage, PartitionRegistration
-from kafkalake.cluster.replication import Leadership, begin_leadership, follow_registration
+from kafkalake.clock import Clock
+from kafkalake.cluster.image import NO_LEADER, ClusterImage, PartitionRegistration
+from kafkalake.cluster.replication import begin_leadership, follow_registration
 from kafkalake.config.layers import Settings
-from kafkalake.errors import KafkaError, KafkaStorageError, as_value
+from kafkalake.errors import KafkaError, KafkaStorageError
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.storage.log import Log
-from kafkalake.topic_partition import PartitionId
 
 logger = logging.getLogger(__name__)
 
-ReplicaId = PartitionId[UUID]
+PARTITIONS_PER_TURN = 250
+"""Partitions placed before other requests get the event loop."""
 
 
 class ReplicaObserver(Protocol):
@@ -58,22 +68,23 @@ class Replicas:
         store: TopicTable,
         logs: LogDirectory,
         cache: WireCache,
+        clock: Clock,
         settings: Callable[[], Settings],
+        leaders: LeaderReplicas,
         observer: ReplicaObserver,
         changed: Callable[[str], None],
         moved: Callable[[Topic, int], None],
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
         later: Callable[[int, Callable[[], None]], object],
-        now_ms: Callable[[], int],
         advance: Callable[[Partition], None],
         leave: Callable[[Partition], None],
     ) -> None:
-        """Create the replicas. `settings` returns the broker's current settings.
+        """Create the replicas. `settings` returns the broker's current settings. `leaders`: on other brokers.
 
         `changed` is called with the name of each topic created, deleted or given more partitions.
         `moved` is called with each partition that is led here from now on, in a newer epoch, or no longer.
-        `later(delay_ms, action)` runs an action after a delay. `now_ms` is of a clock that never goes back. `advance` is called
-        with a partition whose replicas or ISR have changed, `leave` with one that is not led here any more.
+        `later(delay_ms, action)` runs an action after a delay. `advance` is called with a partition whose replicas or ISR have
+        changed, `leave` with one that is not led here any more.
         """
         self._broker_id = broker_id
         self._topics = topics
@@ -85,35 +96,43 @@ class Replicas:
         self._changed = changed
         self._moved = moved
         self._run_blocking = run_blocking
-        self._later = later
-        self._now_ms = now_ms
+        self._now_ms = clock.monotonic_ms
         self._advance = advance
         self._leave = leave
-        self._idle: dict[ReplicaId, Log | KafkaError] = {}
+        self._idle = IdleLogs(run_blocking)
+        self._retired = RetiredLogs(logs, run_blocking, later)
+        self._fetchers = Fetchers(leaders, clock, lambda: settings().broker, run_blocking, later, self._log_failed)
         self._lock = asyncio.Lock()
-        self._removing: set[asyncio.Future[Any]] = set()
 
     # At the broker's start
 
     def take(self, topic_id: UUID, index: int, opened: Log | KafkaError) -> None:
         """Take a log that was opened at the start, or the error of one that could not be."""
-        self._idle[topic_id, index] = opened
+        self._idle.keep((topic_id, index), opened)
 
     @property
     def idle(self) -> Mapping[ReplicaId, Log | KafkaError]:
-        """The logs whose partitions are not led here, by topic id and number."""
-        return self._idle
+        """The logs that neither lead nor follow, and the errors of those that failed, by topic id and number."""
+        return self._idle.all
 
     @property
     def version(self) -> int:
         """The version of the image that is followed here."""
         return self._topics.image.version
 
-    def offline(self) -> list[ReplicaId]:
-        """Return the replicas whose log could not be opened."""
-        led = ((topic.topic_id, each) for topic in self._topics.unordered() for each in topic.replicas.values())
-        failed = [key for key, log in self._idle.items() if isinstance(log, KafkaError)]
-        return [*failed, *((topic_id, each.index) for topic_id, each in led if each.is_offline)]
+    def offline(self) -> Iterable[ReplicaId]:
+        """Return the replicas whose log could not be opened, or has failed."""
+        return self._idle.failed
+
+    def follower(self, replica: ReplicaId) -> Follower | None:
+        """Return a replica that follows a leader, None if it does not."""
+        return self._fetchers.find(replica)
+
+    def _log_failed(self, follower: Follower, error: KafkaError) -> None:
+        """Take a follower offline whose log has failed."""
+        logger.error("replica offline partition=%s error=%s", follower.name, error)
+        follower.log.discard()
+        self._idle.keep(follower.replica, error)
 
     # Versions of the image
 
@@ -123,9 +142,12 @@ class Replicas:
         `rows`: the topics that are new or changed in it, None to read them from the metadata store. Raise `KafkaStorageError` if
         they cannot be read.
         """
+        following = asyncio.ensure_future(self._follow_version(image, rows))
+        await asyncio.shield(following)  # a caller that waits no longer leaves no version half applied
+
+    async def _follow_version(self, image: ClusterImage, rows: Sequence[TopicRow] | None) -> None:
         async with self._lock:
-            now = self._topics.image
-            if image.version <= now.version:
+            if image.version <= self._topics.image.version:
                 return
             if rows is None:
                 rows = await self._read_rows(image)
@@ -136,27 +158,28 @@ class Replicas:
                 for topic_id in image.partitions
                 if topic_id not in known and topic_id in by_id
             }
-            opened = await self._open(image, {**known, **new})
-            self._idle.update(opened)
+            partitions = {topic_id: len(topic.registrations) for topic_id, topic in known.items()}
+            changes = changed_partitions(image, {**known, **new})
             gone = [topic for topic_id, topic in known.items() if topic_id not in image.partitions]
+            await self._prepare(changes, gone)
             for topic in gone:
                 self._topics.remove(topic)
             for topic in new.values():
                 self._topics.add(topic)
-            before = {topic_id: topic.registrations for topic_id, topic in known.items()}
             self._topics.apply(image)
-            changed = [topic for topic in self._topics.unordered() if before.get(topic.topic_id) != topic.registrations]
-            for topic in changed:
-                for index in self._place(topic):
-                    call_isolated(CallbackLoop.TOPIC_CHANGE, self._moved, topic, index)
+            await self._place_all(changes)
             self._configure_changed(known, by_id)
             for topic in gone:
                 self._forget(topic)
-            grown = [topic for topic in changed if len(topic.registrations) != len(before.get(topic.topic_id, ()))]
+            grown = [
+                topic
+                for topic in dict.fromkeys(each.topic for each in changes)
+                if len(topic.registrations) != partitions.get(topic.topic_id, 0)
+            ]
             for topic in (*grown, *gone):
                 call_isolated(CallbackLoop.TOPIC_CHANGE, self._changed, topic.name)
             if predecessors := self._logs.take_predecessors():
-                self._remove_later(predecessors, self._settings().topic({}).file_delete_delay_ms)
+                self._retired.remove_later(predecessors, self._settings().topic({}).file_delete_delay_ms)
 
     async def _read_rows(self, image: ClusterImage) -> Sequence[TopicRow]:
         now = self._topics.image
@@ -165,46 +188,97 @@ class Replicas:
         found: Sequence[TopicRow] = await self._run_blocking(self._store.load_topics)
         return found
 
-    async def _open(self, image: ClusterImage, topics: Mapping[UUID, Topic]) -> dict[ReplicaId, Log | KafkaError]:
-        """Open the logs of replicas that are new here. One that cannot be opened is an error in the result."""
-        opening: list[tuple[ReplicaId, Callable[[], Log]]] = []
-        expiration_ms = self._settings().broker.producer_id_expiration_ms
-        for topic_id, registrations in image.partitions.items():
-            topic = topics.get(topic_id)
-            if topic is None or topic.registrations == registrations:
-                continue
-            config = log_config(topic.config, expiration_ms)
-            for index, registered in enumerate(registrations):
-                if self._broker_id not in registered.replicas:
-                    continue
-                if index not in topic.replicas and (topic_id, index) not in self._idle:
-                    opening.append(((topic_id, index), partial(self._logs.open, topic.name, index, topic_id, config)))
-        if not opening:
-            return {}
-        found: dict[ReplicaId, Log | KafkaError] = await self._run_blocking(lambda: _opened(opening))
-        return found
+    # Before anything is changed
 
-    def _place(self, topic: Topic) -> list[int]:
-        """Lead the partitions of a topic that the image gives to this broker, and resign the others. Return those that moved."""
-        moved = []
-        for index, registered in enumerate(topic.registrations):
-            leads = registered.leader == self._broker_id
-            is_here = self._broker_id in registered.replicas
-            partition = topic.replicas.get(index)
-            if partition is not None and not partition.is_offline and leads:
-                if partition.leader_epoch == registered.leader_epoch:
-                    self._follow_registration(partition, registered)
-                    continue
-                partition.lead(self._leadership(topic, partition.log, registered))
-                call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._advance, partition)
-            elif partition is not None and not leads and not (partition.is_offline and is_here):
-                self._resign(topic, partition)
-            elif partition is None and (leads or self._broker_id in registered.offline):
-                self._lead(topic, index, registered)
-            else:
-                continue
-            moved.append(index)
-        return moved
+    async def _prepare(self, changes: Sequence[ReplicaChange], gone: Sequence[Topic]) -> None:
+        """Open the logs of new replicas, stop those that follow another leader from now on, and begin the epochs to lead in."""
+        await self._open([each for each in changes if self._is_new(each)])
+        stopping = [each.replica for each in changes if not self._follows(each)]
+        stopping += [(topic.topic_id, index) for topic in gone for index in range(len(topic.registrations))]
+        for follower in await self._fetchers.stop(stopping):
+            self._idle.keep(follower.replica, follower.log)
+        for change in changes:
+            if self._leads_anew(change):
+                self._resign(change.topic, change.topic.replicas[change.number])
+        await self._take_over(changes)
+
+    def _is_new(self, change: ReplicaChange) -> bool:
+        is_here = self._broker_id in change.registered.replicas
+        has_log = change.number in change.topic.replicas or change.replica in self._idle.all
+        return is_here and not has_log and self._fetchers.find(change.replica) is None
+
+    def _follows(self, change: ReplicaChange) -> bool:
+        """Return whether the replica follows already as the registration says."""
+        follower, registered = self._fetchers.find(change.replica), change.registered
+        leader = registered.leader, registered.leader_epoch
+        is_led = follower is not None and (follower.leader_id, follower.leader_epoch) == leader
+        return is_led and self._broker_id in registered.replicas
+
+    def _leads_anew(self, change: ReplicaChange) -> bool:
+        """Return whether the partition is led here in an earlier epoch. Its log is to be at rest before the next one begins."""
+        partition = change.topic.replicas.get(change.number)
+        if partition is None or partition.is_offline or change.registered.leader != self._broker_id:
+            return False
+        return partition.leader_epoch != change.registered.leader_epoch
+
+    async def _open(self, changes: Sequence[ReplicaChange]) -> None:
+        """Open the logs of replicas that are new here. One that cannot be opened is offline."""
+        expiration_ms = self._settings().broker.producer_id_expiration_ms
+        configs = {each.topic: log_config(each.topic.config, expiration_ms) for each in changes}
+
+        def opening(each: ReplicaChange) -> LogWork:
+            topic = each.topic
+            return each.replica, partial(self._logs.open, topic.name, each.number, topic.topic_id, configs[topic])
+
+        await self._idle.work([opening(each) for each in changes])
+
+    async def _take_over(self, changes: Sequence[ReplicaChange]) -> None:
+        """Begin the epochs in which this broker is to lead, durably. A log that fails is offline."""
+        led = [each for each in changes if each.registered.leader == self._broker_id]
+        logs = [(each, log) for each in led if (log := self._idle.find(each.replica)) is not None]
+        await self._idle.work(
+            [(each.replica, partial(log.take_over, each.registered.leader_epoch)) for each, log in logs]
+        )
+
+    # The change
+
+    async def _place_all(self, changes: Sequence[ReplicaChange]) -> None:
+        """Lead, follow or resign each partition as its registration says, and remove the replicas that the broker has no more."""
+        for number, change in enumerate(changes, 1):
+            if self._place(change):
+                call_isolated(CallbackLoop.TOPIC_CHANGE, self._moved, change.topic, change.number)
+            if number % PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        for change in changes:
+            if self._broker_id not in change.registered.replicas and change.replica in self._idle.all:
+                await self._remove(change.topic, change.number)
+
+    def _place(self, change: ReplicaChange) -> bool:
+        """Lead, follow or resign a partition. Return whether its leadership here has changed."""
+        topic, index, registered = change
+        leads, is_here = registered.leader == self._broker_id, self._broker_id in registered.replicas
+        partition = topic.replicas.get(index)
+        if partition is not None and leads and not partition.is_offline:
+            self._follow_registration(partition, registered)
+            return False
+        if partition is not None:
+            if partition.is_offline and is_here and (leads or registered.leader == NO_LEADER):
+                return False
+            self._resign(topic, partition)
+        has_leader = registered.leader not in (NO_LEADER, self._broker_id)
+        if is_here and has_leader and (log := self._idle.find(change.replica)) is not None:
+            self._idle.take(change.replica)
+            self._follow(change, log)
+        elif leads or (is_here and not has_leader and self._idle.has_failed(change.replica)):
+            self._lead(topic, index, registered)
+            return True
+        return partition is not None
+
+    def _follow(self, change: ReplicaChange, log: Log) -> None:
+        """Copy the log of the partition's leader from now on."""
+        topic, index, registered = change
+        name = f"{topic.name}-{index}"
+        self._fetchers.follow(Follower(change.replica, name, log, registered.leader, registered.leader_epoch))
 
     def _follow_registration(self, partition: Partition, registered: PartitionRegistration) -> None:
         after = follow_registration(partition.leadership, registered)
@@ -212,38 +286,56 @@ class Replicas:
             partition.lead(after)
             call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._advance, partition)
 
-    def _leadership(self, topic: Topic, log: Log, registered: PartitionRegistration) -> Leadership:
-        min_isr = topic.config.min_insync_replicas
-        return begin_leadership(registered, self._broker_id, log.log_end_offset, min_isr, self._now_ms())
-
     def _lead(self, topic: Topic, index: int, registered: PartitionRegistration) -> None:
-        """Lead a partition by its log.
+        """Lead a partition by its log, which has begun the epoch.
 
         A partition whose log could not be opened is offline: all its requests are refused, and its state in Delta is kept.
         """
-        opened = self._idle.pop((topic.topic_id, index), None) or KafkaStorageError("its log is not open")
-        is_offline = isinstance(opened, KafkaError)
-        log = self._offline(topic, index) if isinstance(opened, KafkaError) else opened
-        leadership = self._leadership(topic, log, registered)
+        replica = topic.topic_id, index
+        log = None if self._idle.has_failed(replica) else self._idle.take(replica)
+        is_offline = log is None
+        if log is None:
+            self._idle.keep(replica, self._idle.all.get(replica) or KafkaStorageError("its log is not open"))
+            logger.error("partition offline topic=%s partition=%d", topic.name, index)
+            config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
+            log = self._logs.offline(topic.name, index, config)
+        min_isr = topic.config.min_insync_replicas
+        leadership = begin_leadership(registered, self._broker_id, log.log_end_offset, min_isr, self._now_ms())
         partition = Partition(topic, index, log, self._cache.tail(), leadership, is_offline=is_offline)
         topic.replicas[index] = partition
         if not is_offline:
             call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_added, partition)
-
-    def _offline(self, topic: Topic, index: int) -> Log:
-        logger.error("partition offline until the next start topic=%s partition=%d", topic.name, index)
-        config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
-        return self._logs.offline(topic.name, index, config)
 
     def _resign(self, topic: Topic, partition: Partition) -> None:
         """Lead a partition no more: what waits at it is refused, its log stays open."""
         del topic.replicas[partition.index]
         partition.resign()
         if not partition.is_offline:
-            self._idle[topic.topic_id, partition.index] = partition.log
+            self._idle.keep((topic.topic_id, partition.index), partition.log)
         call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_resigned, partition)
         call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._leave, partition)
         logger.info("partition resigned partition=%s", partition.name)
+
+    # Replicas that are offline
+
+    async def reopen_failed(self) -> None:
+        """Open the logs of offline replicas again where there are others: those have the records that this one lacks."""
+        async with self._lock:
+            changes = [
+                ReplicaChange(topic, index, topic.registrations[index])
+                for topic_id, index in self._idle.failed
+                if (topic := self._topics.find_id(topic_id)) is not None
+                and index < len(topic.registrations)
+                and len(topic.registrations[index].replicas) > 1
+            ]
+            await self._open(changes)
+            reopened = [each for each in changes if not self._idle.has_failed(each.replica)]
+            for change in reopened:
+                logger.info("replica online again partition=%s-%d", change.topic.name, change.number)
+                if (partition := change.topic.replicas.get(change.number)) is not None:
+                    self._resign(change.topic, partition)
+            await self._take_over(reopened)
+            await self._place_all(reopened)
 
     # Settings
 
@@ -264,9 +356,10 @@ class Replicas:
         of_logs = log_config(config, self._settings().broker.producer_id_expiration_ms)
         self._topics.configure(topic, topic.overrides, config, of_logs)
         for index in range(len(topic.registrations)):
-            idle = self._idle.get((topic.topic_id, index))
-            if isinstance(idle, Log):
-                idle.configure(of_logs)
+            follower = self._fetchers.find((topic.topic_id, index))
+            log = self._idle.find((topic.topic_id, index)) if follower is None else follower.log
+            if log is not None:
+                log.configure(of_logs)
 
     # Removal
 
@@ -276,53 +369,32 @@ class Replicas:
             partition.remove()
             call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_removed, partition)
             call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._leave, partition)
-        of_topic = [key for key in self._idle if key[0] == topic.topic_id]
-        idle = {index: self._idle.pop((topic_id, index)) for topic_id, index in of_topic}
+        idle = {replica[1]: self._idle.take(replica) for replica in self._idle.of_topic(topic.topic_id)}
         logs = {index: partition.log for index, partition in topic.replicas.items()}
-        logs |= {index: log for index, log in idle.items() if isinstance(log, Log)}
-        self._work(self._retire(topic, logs, [*topic.replicas, *idle]))
+        logs |= {index: log for index, log in idle.items() if log is not None}
+        self._retired.begin(self._retired.retire(topic, logs, list({*topic.replicas, *idle})))
         logger.info("topic deleted topic=%s topic_id=%s", topic.name, topic.topic_id)
 
-    async def _retire(self, topic: Topic, logs: Mapping[int, Log], indices: Sequence[int]) -> None:
-        def discard_and_retire() -> list[Path]:
-            """Discard and retire a deleted topic's logs, on the executor. They need neither footer nor state."""
-            for log in logs.values():
-                log.discard()
-            return self._logs.retire(topic.name, topic.topic_id, indices)
-
-        self._remove_later(await self._run_blocking(discard_and_retire), topic.config.file_delete_delay_ms)
-
-    def _remove_later(self, retired: list[Path], delay_ms: int) -> None:
-        self._later(delay_ms, lambda: self._work(self._run_blocking(lambda: self._logs.remove(retired))))
-
-    def _work(self, work: Awaitable[Any]) -> None:
-        future = asyncio.ensure_future(work)
-        self._removing.add(future)
-        future.add_done_callback(self._removed)
-
-    def _removed(self, future: asyncio.Future[Any]) -> None:
-        self._removing.discard(future)
-        if not future.cancelled() and future.exception() is not None:
-            logger.error("directories of a deleted topic not removed error=%r", future.exception())
+    async def _remove(self, topic: Topic, index: int) -> None:
+        """Remove a replica that a reassignment took from this broker. Its directory is free when this returns."""
+        log = self._idle.take((topic.topic_id, index))
+        await self._retired.retire(topic, {} if log is None else {index: log}, [index])
+        logger.info("replica removed partition=%s-%d", topic.name, index)
 
     async def wait(self) -> None:
         """Wait until no image is being followed and nothing is being removed."""
         async with self._lock:
             pass
-        while self._removing:
-            await asyncio.wait(list(self._removing))
+        await self._retired.wait()
+
+    async def stop_following(self) -> None:
+        """Fetch nothing more from other brokers. The logs stay open."""
+        async with self._lock:
+            for follower in await self._fetchers.stop_all():
+                self._idle.keep(follower.replica, follower.log)
 
     def open_logs(self) -> Iterable[Log]:
-        """Return all open logs, led here or idle."""
+        """Return all open logs: of partitions led here, of followers and idle ones."""
         led = [partition.log for partition in self._topics.partitions()]
-        return [*led, *(log for log in self._idle.values() if isinstance(log, Log))]
-
-
-def _opened(opening: Iterable[tuple[ReplicaId, Callable[[], Log]]]) -> dict[ReplicaId, Log | KafkaError]:
-    found: dict[ReplicaId, Log | KafkaError] = {}
-    for key, work in opening:
-        try:
-            found[key] = work()
-        except KafkaError as error:
-            found[key] = as_value(error)
-    return found
+        following = [follower.log for follower in self._fetchers.followers()]
+        return [*led, *following, *self._idle.logs()]

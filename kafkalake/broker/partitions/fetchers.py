@@ -1,0 +1,286 @@
+"""Fetches the partitions that this broker follows from their leaders: one task for each leader, and one request under way for it.
+
+A request names every partition of that leader that is due, and waits at the leader for records (`replica.fetch.wait.max.ms`). If
+partitions become due meanwhile, a second request follows on the same connection. Answers are applied in turn: small ones at once,
+large ones and those that read or force files in a thread. A partition with an error is fetched again after a pause; it delays no
+other one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kafkalake.broker.partitions.followers import PAUSE_MS_MIN, Follower
+from kafkalake.broker.partitions.leader_replicas import (
+    AskedReplica,
+    FetchedReplica,
+    FetchLimits,
+    LeaderReplicas,
+    ReplicaId,
+)
+from kafkalake.clock import Clock
+from kafkalake.config.broker import BrokerConfig
+from kafkalake.errors import KafkaError, KafkaLakeError, KafkaStorageError, OffsetOutOfRangeError, as_value
+
+logger = logging.getLogger(__name__)
+
+INLINE_BYTES = 512 * 1024
+"""Bytes of messages that are appended on the event loop. More are appended in a thread."""
+_TURN_NS = 5_000_000
+_REQUESTS_MAX = 2
+
+RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
+Outcome = tuple[Follower, FetchedReplica, KafkaLakeError | None]
+
+
+class Fetchers:
+    """The replicas that follow, by the leaders that they follow. Used on the event loop's thread."""
+
+    def __init__(
+        self,
+        leaders: LeaderReplicas,
+        clock: Clock,
+        config: Callable[[], BrokerConfig],
+        run_blocking: RunBlocking,
+        later: Callable[[int, Callable[[], None]], object],
+        failed: Callable[[Follower, KafkaError], None],
+    ) -> None:
+        """`later(delay_ms, action)` runs an action after a delay.
+
+        `failed` is called with a follower whose log cannot be used any more. It is not fetched any more then.
+        """
+        self.leaders = leaders
+        self.clock = clock
+        self.config = config
+        self.run_blocking = run_blocking
+        self.later = later
+        self._failed = failed
+        self._followers: dict[ReplicaId, Follower] = {}
+        self._fetchers: dict[tuple[int, int], _Fetcher] = {}
+
+    def find(self, replica: ReplicaId) -> Follower | None:
+        """Return the follower, None if the replica follows nobody."""
+        return self._followers.get(replica)
+
+    def followers(self) -> Iterable[Follower]:
+        """Return all followers."""
+        return self._followers.values()
+
+    def follow(self, follower: Follower) -> None:
+        """Fetch a replica from its leader from now on."""
+        assert follower.replica not in self._followers
+        self._followers[follower.replica] = follower
+        self._fetcher(follower).add(follower)
+
+    def _fetcher(self, follower: Follower) -> _Fetcher:
+        key = follower.leader_id, hash(follower.replica) % max(self.config().num_replica_fetchers, 1)
+        found = self._fetchers.get(key)
+        if found is None or found.is_ended:
+            found = self._fetchers[key] = _Fetcher(self, *key)
+        return found
+
+    async def stop(self, replicas: Iterable[ReplicaId]) -> list[Follower]:
+        """Fetch these replicas no more and return those that followed, once nothing uses their logs."""
+        stopped = [follower for each in replicas if (follower := self._followers.pop(each, None)) is not None]
+        for fetcher in list(self._fetchers.values()):
+            for follower in stopped:
+                fetcher.remove(follower.replica)
+        copying = {each.copying for each in stopped if each.copying is not None}
+        for task in copying:
+            task.cancel()
+        if copying:
+            await asyncio.wait(copying)
+        under_way = {each.under_way for each in stopped if each.under_way is not None and not each.under_way.done()}
+        if under_way:
+            await asyncio.wait(under_way)
+        for key, fetcher in list(self._fetchers.items()):
+            if fetcher.is_empty:
+                del self._fetchers[key]
+                fetcher.stop()
+        return stopped
+
+    async def stop_all(self) -> list[Follower]:
+        """Fetch nothing more."""
+        return await self.stop(list(self._followers))
+
+    def take_offline(self, follower: Follower, error: KafkaError) -> None:
+        """Fetch a follower no more, whose log has failed."""
+        if self._followers.get(follower.replica) is follower:
+            del self._followers[follower.replica]
+            for fetcher in self._fetchers.values():
+                fetcher.remove(follower.replica)
+            self._failed(follower, error)
+
+
+class _Fetcher:
+    """The partitions fetched from one leader by one task."""
+
+    def __init__(self, fetchers: Fetchers, leader_id: int, number: int) -> None:
+        self._fetchers = fetchers
+        self._leader_id = leader_id
+        self._number = number
+        self._followers: dict[ReplicaId, Follower] = {}
+        self._wanted = asyncio.get_running_loop().create_future()
+        self._retry_ms = 0
+        self._pause_ms = 0
+        self._applying = asyncio.Lock()
+        self._rounds: set[asyncio.Task[None]] = set()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._followers
+
+    @property
+    def is_ended(self) -> bool:
+        return self._task.done()
+
+    def add(self, follower: Follower) -> None:
+        self._followers[follower.replica] = follower
+        self.wake()
+
+    def remove(self, replica: ReplicaId) -> None:
+        self._followers.pop(replica, None)
+
+    def stop(self) -> None:
+        self._task.cancel()
+        for each in self._rounds:
+            each.cancel()
+
+    def wake(self) -> None:
+        """Fetch what is due, without waiting for the answer that is awaited now."""
+        if not self._wanted.done():
+            self._wanted.set_result(None)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self._rounds or (self._wanted.done() and len(self._rounds) < _REQUESTS_MAX):
+                self._wanted = loop.create_future() if self._wanted.done() else self._wanted
+                if asked := self._due():
+                    self._rounds.add(loop.create_task(self._round(asked)))
+            await asyncio.wait({*self._rounds, self._wanted}, return_when=asyncio.FIRST_COMPLETED)
+            self._rounds = {each for each in self._rounds if not each.done()}
+            if len(self._rounds) == _REQUESTS_MAX:
+                await asyncio.wait(self._rounds, return_when=asyncio.FIRST_COMPLETED)
+                self._rounds = {each for each in self._rounds if not each.done()}
+
+    def _due(self) -> list[AskedReplica]:
+        """Return what to fetch now: the partitions that had records last come last."""
+        now_ms = self._fetchers.clock.monotonic_ms()
+        if now_ms < self._retry_ms:
+            return []
+        max_bytes = self._fetchers.config().replica_fetch_max_bytes
+        return [each.ask(max_bytes) for each in self._followers.values() if each.is_due(now_ms)]
+
+    async def _round(self, asked: Sequence[AskedReplica]) -> None:
+        """Fetch once, and apply the answers. Whatever fails is tried again after a pause."""
+        try:
+            answers = await self._fetchers.leaders.fetch(self._leader_id, self._number, asked, self._limits())
+        except KafkaLakeError as error:
+            self._pause(error)
+            return
+        except Exception:
+            logger.exception("fetching failed leader=%d", self._leader_id)
+            self._pause(KafkaError())
+            return
+        self._pause_ms = 0
+        by_replica = {each.replica: each for each in asked}
+        async with self._applying:
+            now_ms = self._fetchers.clock.monotonic_ms()
+            await self._apply([pair for each in answers if (pair := self._addressee(each, by_replica, now_ms))])
+
+    def _addressee(
+        self, fetched: FetchedReplica, asked: Mapping[ReplicaId, AskedReplica], now_ms: int
+    ) -> tuple[Follower, FetchedReplica] | None:
+        """Return the follower with an answer that still continues its log, None if there is none."""
+        follower, question = self._followers.get(fetched.replica), asked.get(fetched.replica)
+        if follower is None or question is None or not (follower.is_due(now_ms) and follower.has_answer(question)):
+            return None
+        return follower, fetched
+
+    def _limits(self) -> FetchLimits:
+        config = self._fetchers.config()
+        return FetchLimits(
+            config.replica_fetch_wait_max_ms,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_response_max_bytes,
+            config.replica_socket_timeout_ms,
+        )
+
+    def _pause(self, error: KafkaLakeError) -> None:
+        """Ask this leader again after a pause."""
+        config, clock = self._fetchers.config(), self._fetchers.clock
+        if not self._pause_ms:
+            logger.warning("leader not reached broker=%d error=%s", self._leader_id, error)
+        self._pause_ms = min(max(2 * self._pause_ms, PAUSE_MS_MIN), config.replica_fetch_backoff_ms)
+        self._retry_ms = clock.monotonic_ms() + self._pause_ms
+        self._fetchers.later(self._pause_ms, self.wake)
+
+    # Answers
+
+    async def _apply(self, fetched: Sequence[tuple[Follower, FetchedReplica]]) -> None:
+        usable: list[tuple[Follower, FetchedReplica]] = []
+        for follower, each in fetched:
+            if each.error is not None and not isinstance(each.error, OffsetOutOfRangeError):
+                self._put_off(follower, each.error)
+            else:
+                usable.append((follower, each))
+        size = sum(len(each.messages) for _, each in usable)
+        if size > INLINE_BYTES or any(follower.needs_thread(each) for follower, each in usable):
+            for outcome in await self._take_in_thread(usable):
+                self._settle(*outcome)
+            return
+        now_ns = self._fetchers.clock.monotonic_ns
+        yielded_ns = now_ns()
+        for follower, each in usable:
+            if follower.replica in self._followers:
+                self._settle(follower, each, _take(follower, each))
+            if now_ns() - yielded_ns > _TURN_NS:
+                await asyncio.sleep(0)
+                yielded_ns = now_ns()
+
+    async def _take_in_thread(self, usable: Sequence[tuple[Follower, FetchedReplica]]) -> list[Outcome]:
+        work: asyncio.Future[list[Outcome]] = asyncio.ensure_future(
+            self._fetchers.run_blocking(lambda: [(follower, each, _take(follower, each)) for follower, each in usable])
+        )
+        for follower, _ in usable:
+            follower.work_until(work)
+        return await asyncio.shield(work)
+
+    def _settle(self, follower: Follower, fetched: FetchedReplica, error: KafkaLakeError | None) -> None:
+        """Note what has become of a follower."""
+        if self._followers.get(follower.replica) is not follower:
+            return
+        if isinstance(error, KafkaStorageError):
+            self._fetchers.take_offline(follower, error)
+        elif error is not None:
+            self._put_off(follower, error)
+        else:
+            if follower.succeeded():
+                logger.info("replica fetched again partition=%s leader=%d", follower.name, self._leader_id)
+            if len(fetched.messages):
+                self._followers[follower.replica] = self._followers.pop(follower.replica)
+
+    def _put_off(self, follower: Follower, error: KafkaLakeError) -> None:
+        """Fetch a partition again after a pause."""
+        fetchers = self._fetchers
+        pause_ms = follower.pause(fetchers.clock.monotonic_ms(), fetchers.config().replica_fetch_backoff_ms)
+        if pause_ms == PAUSE_MS_MIN:
+            logger.warning("replica not fetched partition=%s leader=%d error=%s", follower.name, self._leader_id, error)
+        fetchers.later(pause_ms, self.wake)
+
+
+def _take(follower: Follower, fetched: FetchedReplica) -> KafkaLakeError | None:
+    """Apply an answer, and return its error as a value: one partition's error concerns no other."""
+    try:
+        follower.take(fetched)
+    except KafkaLakeError as error:
+        return as_value(error)
+    except Exception as error:
+        logger.exception("answer not applied partition=%s", follower.name)
+        return KafkaError(str(error))
+    return None

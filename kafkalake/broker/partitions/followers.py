@@ -1,0 +1,139 @@
+"""A replica of this broker that follows the leader of its partition: what it asks for, and what an answer does to its log.
+
+The log is copied message by message, so that the files of all replicas are equal. Where it parts from the leader's, it is cut
+(KIP-101, 279, 595); where the leader's begins after its end, it begins again there. The high watermark is the leader's, at most
+the log end: `state` never shows a record that may be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kafkalake.broker.partitions.leader_replicas import AskedReplica, FetchedReplica, ReplicaId
+from kafkalake.cluster.replication import EpochEnd, decide_truncation
+from kafkalake.errors import OffsetOutOfRangeError
+from kafkalake.storage.log import Log
+
+PAUSE_MS_MIN = 50
+"""The pause after the first error of a partition or a leader. It doubles up to `replica.fetch.backoff.ms`."""
+
+
+class Follower:
+    """A replica that follows `leader_id` in `leader_epoch`. Its log is used by nothing else that changes it.
+
+    under_way: the work on the log that is running in a thread, which must end before somebody else uses the log.
+    """
+
+    __slots__ = ("_pause_ms", "copying", "leader_epoch", "leader_id", "log", "name", "replica", "retry_ms", "under_way")
+
+    def __init__(self, replica: ReplicaId, name: str, log: Log, leader_id: int, leader_epoch: int) -> None:
+        self.replica = replica
+        self.name = name
+        self.log = log
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.retry_ms = 0
+        """The time, of a monotonic clock, before which it is not fetched again."""
+        self._pause_ms = 0
+        self.under_way: asyncio.Future[Any] | None = None
+        self.copying: asyncio.Task[None] | None = None
+        """The copying of a whole segment. Meanwhile it is not fetched."""
+
+    def ask(self, max_bytes: int) -> AskedReplica:
+        """Return what to fetch next."""
+        log = self.log
+        return AskedReplica(
+            self.replica,
+            self.leader_epoch,
+            log.log_end_offset,
+            log.latest_epoch,
+            log.log_start_offset,
+            log.high_watermark,
+            max_bytes,
+        )
+
+    def has_answer(self, asked: AskedReplica) -> bool:
+        """Return whether an answer to `asked` still continues the log."""
+        log = self.log
+        return (asked.leader_epoch, asked.offset, asked.last_epoch) == (
+            self.leader_epoch,
+            log.log_end_offset,
+            log.latest_epoch,
+        )
+
+    def needs_thread(self, fetched: FetchedReplica) -> bool:
+        """Return whether `take` reads or forces files, however short the answer is."""
+        log = self.log
+        return (
+            fetched.diverging is not None
+            or fetched.error is not None
+            or log.log_start_offset < fetched.log_start_offset
+            or log.flush_due()
+        )
+
+    def take(self, fetched: FetchedReplica) -> None:
+        """Make the log what an answer says that has no error, or `OffsetOutOfRangeError`. It may run in any thread.
+
+        Raise `KafkaStorageError` if I/O fails, `CorruptMessageError`, `CorruptSegmentError` or `OffsetOutOfRangeError` if the
+        answer does not fit to the log.
+        """
+        if fetched.error is not None:
+            self._begin_again(fetched)
+        elif fetched.diverging is not None:
+            self._truncate(fetched.diverging)
+        else:
+            self._append(fetched)
+
+    def _append(self, fetched: FetchedReplica) -> None:
+        log = self.log
+        if fetched.segment_base_offset >= 0:  # without messages too: the leader may have begun the next segment
+            log.append_replica(fetched.messages, fetched.segment_base_offset, ends_segment=fetched.ends_segment)
+        if log.flush_due():
+            log.flush()
+        log.advance_high_watermark(min(fetched.high_watermark, log.log_end_offset))
+        start = min(fetched.log_start_offset, log.high_watermark)
+        if start > log.log_start_offset:
+            log.delete_records_before(start)
+
+    def _truncate(self, diverging: EpochEnd) -> None:
+        """Cut the log where it parts from the leader's. After a clean election that is not below the high watermark."""
+        log = self.log
+        before = log.log_end_offset, log.latest_epoch
+        own = EpochEnd(*log.end_offset_for_epoch(diverging.epoch))
+        offset = decide_truncation(diverging, own, log.log_end_offset)
+        if offset < log.log_start_offset:
+            log.restart_at(offset)
+        else:
+            log.truncate_to(offset, below_high_watermark=offset < log.high_watermark)
+        if before == (log.log_end_offset, log.latest_epoch):
+            raise OffsetOutOfRangeError(f"{self.name} diverges at {diverging} and has nothing above that")
+
+    def _begin_again(self, fetched: FetchedReplica) -> None:
+        """Empty the log and begin where the leader's does. Raise the leader's error if the two overlap."""
+        start, log = fetched.segment_base_offset, self.log
+        is_empty = log.log_start_offset == log.log_end_offset
+        if start < 0 or start == log.log_end_offset or (start < log.log_end_offset and not is_empty):
+            raise OffsetOutOfRangeError(f"{self.name} ends at {log.log_end_offset}, and its leader begins at {start}")
+        log.restart_at(start)
+
+    def work_until(self, done: asyncio.Future[Any]) -> None:
+        """Note work on the log that runs in a thread."""
+        self.under_way = done
+
+    # Pauses after errors
+
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether it may be fetched now."""
+        return self.retry_ms <= now_ms and self.copying is None
+
+    def pause(self, now_ms: int, pause_ms_max: int) -> int:
+        """Fetch again after a pause, and return its length in ms. It doubles as long as there are errors."""
+        self._pause_ms = min(max(2 * self._pause_ms, PAUSE_MS_MIN), pause_ms_max)
+        self.retry_ms = now_ms + self._pause_ms
+        return self._pause_ms
+
+    def succeeded(self) -> bool:
+        """Note an answer without an error, and return whether the one before had one."""
+        was_paused, self._pause_ms = self._pause_ms > 0, 0
+        return was_paused

@@ -1,0 +1,92 @@
+"""The open logs of this broker that neither lead nor follow, and the errors of those that failed.
+
+Work on many logs, opening them or beginning an epoch, runs on the executor, several in one piece of work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from kafkalake.broker.partitions.leader_replicas import ReplicaId
+from kafkalake.errors import KafkaError, as_value
+from kafkalake.storage.log import Log
+
+LOGS_PER_WORK = 50
+"""Logs that one thread works on, one after the other."""
+
+LogWork = tuple[ReplicaId, Callable[[], Log | None]]
+"""What is done for a replica. It may return its log, now open."""
+
+
+class IdleLogs:
+    """See the module. Used on the event loop's thread."""
+
+    def __init__(self, run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+        self._run_blocking = run_blocking
+        self._logs: dict[ReplicaId, Log | KafkaError] = {}
+        self._failed: set[ReplicaId] = set()
+
+    @property
+    def all(self) -> Mapping[ReplicaId, Log | KafkaError]:
+        """The logs and the errors, by replica."""
+        return self._logs
+
+    @property
+    def failed(self) -> Iterable[ReplicaId]:
+        """The replicas with an error."""
+        return self._failed
+
+    def keep(self, replica: ReplicaId, log: Log | KafkaError) -> None:
+        """Keep a log, or the error of one that failed, which is closed."""
+        before, self._logs[replica] = self._logs.get(replica), log
+        if isinstance(log, KafkaError):
+            self._failed.add(replica)
+            if isinstance(before, Log):
+                before.discard()
+        else:
+            self._failed.discard(replica)
+
+    def find(self, replica: ReplicaId) -> Log | None:
+        """Return a log, None if it leads, follows, has failed or is not here."""
+        found = self._logs.get(replica)
+        return found if isinstance(found, Log) else None
+
+    def has_failed(self, replica: ReplicaId) -> bool:
+        """Return whether a replica has an error."""
+        return replica in self._failed
+
+    def take(self, replica: ReplicaId) -> Log | None:
+        """Return a log that is to lead, to follow or to be removed, and forget it; None if it has failed or is not here."""
+        found = self._logs.pop(replica, None)
+        self._failed.discard(replica)
+        return found if isinstance(found, Log) else None
+
+    def of_topic(self, topic_id: UUID) -> list[ReplicaId]:
+        """Return the replicas of a topic that have a log or an error here."""
+        return [replica for replica in self._logs if replica[0] == topic_id]
+
+    def logs(self) -> list[Log]:
+        """Return the open logs."""
+        return [each for each in self._logs.values() if isinstance(each, Log)]
+
+    async def work(self, works: Sequence[LogWork]) -> None:
+        """Do this for replicas, and keep the logs that are open then and the errors."""
+        parts = [works[first : first + LOGS_PER_WORK] for first in range(0, len(works), LOGS_PER_WORK)]
+        for results in await asyncio.gather(*(self._run_blocking(partial(_results, part)) for part in parts)):
+            for replica, result in results:
+                self.keep(replica, result)
+
+
+def _results(works: Iterable[LogWork]) -> list[tuple[ReplicaId, Log | KafkaError]]:
+    found: list[tuple[ReplicaId, Log | KafkaError]] = []
+    for replica, work in works:
+        try:
+            if (log := work()) is not None:
+                found.append((replica, log))
+        except KafkaError as error:
+            found.append((replica, as_value(error)))
+    return found

@@ -1,0 +1,93 @@
+"""What a follower asks of the leaders of its partitions, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from kafkalake.cluster.replication import EpochEnd
+from kafkalake.errors import KafkaError
+from kafkalake.storage.replica_read import SegmentRef
+from kafkalake.topic_partition import PartitionId
+
+ReplicaId = PartitionId[UUID]
+"""A replica of this broker, by the id of its topic and its number."""
+
+Segment = SegmentRef
+"""A sealed segment of the leader that is copied as a file."""
+
+_NOTHING = memoryview(b"")
+
+
+class AskedReplica(NamedTuple):
+    """A partition to fetch: from the follower's log end on, in the leader epoch that the follower knows.
+
+    last_epoch: the newest leader epoch in the follower's log, -1 without any. high_watermark: as the follower knows it.
+    """
+
+    replica: ReplicaId
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+    log_start_offset: int
+    high_watermark: int
+    max_bytes: int
+
+
+@dataclass(slots=True)
+class FetchedReplica:
+    """The leader's answer for one partition.
+
+    messages: whole Arrow messages from the asked offset on, which lie in the leader's segment `segment_base_offset`;
+    ends_segment: that segment is sealed and ends with them. whole: a segment to fetch as a file instead. diverging: where the
+    follower's log parts from the leader's. With `OffsetOutOfRangeError`, `segment_base_offset` is where the leader's log begins.
+    """
+
+    replica: ReplicaId
+    error: KafkaError | None = None
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    messages: memoryview = _NOTHING
+    segment_base_offset: int = -1
+    ends_segment: bool = False
+    whole: SegmentRef | None = None
+    diverging: EpochEnd | None = None
+
+
+def segment_to_fetch(
+    base_offset: int, next_offset: int, generation: int, size_bytes: int, txn_index_bytes: int
+) -> SegmentRef | None:
+    """Return the segment that a leader names to be fetched as a file, None if it names none."""
+    if base_offset < 0:
+        return None
+    return SegmentRef(base_offset, next_offset, generation, size_bytes, txn_index_bytes)
+
+
+class FetchLimits(NamedTuple):
+    """Of one request: the wait for `min_bytes` at the leader, the bytes of its answer, and the wait for that."""
+
+    wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    timeout_ms: int
+
+
+class LeaderReplicas(Protocol):
+    """The leaders on other brokers. A simulation has its own."""
+
+    async def fetch(
+        self, leader_id: int, fetcher: int, asked: Sequence[AskedReplica], limits: FetchLimits
+    ) -> Sequence[FetchedReplica]:
+        """Return the leader's answers, of some or all partitions. `fetcher`: the number of one of several to that broker.
+
+        Raise `BrokerUnavailableError` without an answer, `KafkaError` if the whole request was refused.
+        """
+        ...
+
+    async def fetch_segment(
+        self, leader_id: int, asked: AskedReplica, segment: SegmentRef, position: int, length: int, timeout_ms: int
+    ) -> memoryview:
+        """Return at most `length` bytes of a sealed segment from `position` on. Raise as `fetch`, or the partition's error."""
+        ...

@@ -1,0 +1,39 @@
+"""The partitions that a newer version of the cluster's image changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from kafkalake.broker.partitions.leader_replicas import ReplicaId
+from kafkalake.broker.partitions.topics import Topic
+from kafkalake.cluster.image import ClusterImage, PartitionRegistration
+
+
+class ReplicaChange(NamedTuple):
+    """A partition whose registration differs in a newer version."""
+
+    topic: Topic
+    number: int
+    registered: PartitionRegistration
+
+    @property
+    def replica(self) -> ReplicaId:
+        return self.topic.topic_id, self.number
+
+
+def changed_partitions(image: ClusterImage, topics: Mapping[UUID, Topic]) -> list[ReplicaChange]:
+    """Return the partitions whose registration is not the one that their topic has now."""
+    changes = []
+    for topic_id, registrations in image.partitions.items():
+        topic = topics.get(topic_id)
+        if topic is None or topic.registrations is registrations:
+            continue
+        before = topic.registrations
+        changes += [
+            ReplicaChange(topic, number, each)
+            for number, each in enumerate(registrations)
+            if number >= len(before) or (before[number] is not each and before[number] != each)
+        ]
+    return changes

@@ -1,0 +1,130 @@
+"""Fetches from the leaders on other brokers: Kafka's Fetch, by topic ids and as a replica, and FetchSegment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from uuid import UUID
+
+from kafkalake.broker.partitions.leader_replicas import (
+    AskedReplica,
+    FetchedReplica,
+    FetchLimits,
+    Segment,
+    segment_to_fetch,
+)
+from kafkalake.client.peers import Channel, Peers
+from kafkalake.client.requests import FETCH_AS_FOLLOWER, FETCH_SEGMENT
+from kafkalake.cluster.replication import EpochEnd
+from kafkalake.errors import error_for_code
+from kafkalake.wire.messages.records import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+    WholeSegment,
+)
+from kafkalake.wire.messages.replication import FetchSegmentRequest
+
+_NO_TOPIC_ID = UUID(int=0)
+
+
+class ConnectedLeaderReplicas:
+    """`LeaderReplicas` by the connections of `peers`."""
+
+    def __init__(self, peers: Peers, broker_id: int, broker_epoch: Callable[[], int]) -> None:
+        """`broker_epoch` returns the epoch of this broker's registration."""
+        self._peers = peers
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+
+    async def fetch(
+        self, leader_id: int, fetcher: int, asked: Sequence[AskedReplica], limits: FetchLimits
+    ) -> Sequence[FetchedReplica]:
+        request = FetchRequest(
+            max_wait=limits.wait_ms,
+            min_bytes=limits.min_bytes,
+            max_bytes=limits.max_bytes,
+            topics=_topics(asked),
+            replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch()),
+        )
+        answer = await self._peers.ask(
+            leader_id,
+            FETCH_AS_FOLLOWER,
+            request,
+            timeout_ms=max(limits.timeout_ms, limits.wait_ms),
+            channel=Channel.FETCH,
+            number=fetcher,
+        )
+        if answer.error_code:
+            raise error_for_code(answer.error_code)
+        return [
+            _fetched(topic.topic_id or _NO_TOPIC_ID, partition)
+            for topic in answer.responses
+            for partition in topic.partitions
+        ]
+
+    async def fetch_segment(
+        self, leader_id: int, asked: AskedReplica, segment: Segment, position: int, length: int, timeout_ms: int
+    ) -> memoryview:
+        topic_id, index = asked.replica
+        request = FetchSegmentRequest(
+            replica_id=self._broker_id,
+            replica_epoch=self._broker_epoch(),
+            topic_id=topic_id,
+            partition=index,
+            current_leader_epoch=asked.leader_epoch,
+            base_offset=segment.base_offset,
+            generation=segment.generation,
+            position=position,
+            length=length,
+        )
+        answer = await self._peers.ask(
+            leader_id, FETCH_SEGMENT, request, timeout_ms=timeout_ms, channel=Channel.SEGMENTS
+        )
+        if answer.error_code:
+            raise error_for_code(answer.error_code)
+        return memoryview(answer.data)
+
+
+def _topics(asked: Sequence[AskedReplica]) -> list[FetchTopic]:
+    return [
+        FetchTopic(
+            topic_id=topic_id,
+            partitions=[
+                FetchPartition(
+                    partition=each.replica[1],
+                    current_leader_epoch=each.leader_epoch,
+                    fetch_offset=each.offset,
+                    last_fetched_epoch=each.last_epoch,
+                    log_start_offset=each.log_start_offset,
+                    partition_max_bytes=each.max_bytes,
+                    high_watermark=each.high_watermark,
+                )
+                for each in partitions
+            ],
+        )
+        for topic_id, partitions in groupby(asked, key=lambda each: each.replica[0])
+    ]
+
+
+def _fetched(topic_id: UUID, found: PartitionData) -> FetchedReplica:
+    diverging, whole = found.diverging_epoch, found.whole_segment
+    return FetchedReplica(
+        (topic_id, found.partition_index),
+        error_for_code(found.error_code) if found.error_code else None,
+        found.high_watermark,
+        found.log_start_offset,
+        memoryview(found.records or b""),
+        found.segment_base_offset,
+        found.ends_segment,
+        None if whole is None else _segment(whole),
+        None if diverging is None or diverging.epoch < 0 else EpochEnd(diverging.epoch, diverging.end_offset),
+    )
+
+
+def _segment(whole: WholeSegment) -> Segment | None:
+    return segment_to_fetch(
+        whole.base_offset, whole.next_offset, whole.generation, whole.size_bytes, whole.txn_index_bytes
+    )

@@ -1,0 +1,306 @@
+"""Followers: what each answer of a leader makes of a log, and what errors of one partition or leader do to the others."""
+
+from __future__ import annotations
+
+import errno
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from broker.replica_pairs import TOPIC, LeadersHere, ReplicaPairs, data_of, run
+from faulty_files import FaultyFiles
+from record_batches import simple_batch
+from storage.partition_logs import append
+
+from kafkalake.broker.partitions.leader_replicas import FetchedReplica
+from kafkalake.errors import KafkaStorageError, UnknownTopicIdError
+from kafkalake.storage.log import Log
+
+
+def fill(log: Log, epoch: int, count: int = 10, size: int = 400) -> None:
+    """Append batches as the leader of an epoch, acknowledged."""
+    log.take_over(epoch)
+    for number in range(count):
+        append(log, simple_batch([b"%d-%d" % (epoch, number) + bytes(size)]), epoch=epoch)
+
+
+def has_all(follower: Log, leader: Log) -> bool:
+    return (follower.log_end_offset, follower.high_watermark) == (leader.log_end_offset, leader.high_watermark)
+
+
+def test_a_follower_copies_the_log_the_watermark_and_later_appends(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path, replica_fetch_max_bytes=2_000)
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        fill(leader, 1, 30)
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        pairs.follow(log, 1)
+        await pairs.until(lambda: has_all(log, leader))
+        append(leader, simple_batch([b"later"]), epoch=1)
+        pairs.leaders.appended()
+        await pairs.until(lambda: has_all(log, leader))
+        assert len(log.sealed_base_offsets) > 2
+        assert data_of(log) == data_of(leader)
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def test_the_watermark_is_the_leaders_and_never_above_the_own_end(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path, replica_fetch_max_bytes=1)
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        fill(leader, 1, 5, size=5_000)
+        leader.append([simple_batch([b"not acknowledged"])], 1)
+        seen = []
+        pairs.leaders.change = lambda fetched: seen.append((log.high_watermark, log.log_end_offset))
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        pairs.follow(log, 1)
+        await pairs.until(lambda: log.log_end_offset == 6)
+        assert log.high_watermark == leader.high_watermark == 5
+        assert seen == [(n, n) for n in range(6)], seen
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+@pytest.mark.parametrize("own_records", [0, 1, 7])
+def test_what_only_a_deposed_leader_has_is_cut_off(tmp_path: Path, own_records: int) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        for each in (leader, log):
+            fill(each, 1)
+        log.take_over(2)
+        for number in range(own_records):
+            log.append([simple_batch([b"lost %d" % number])], 2)
+        fill(leader, 3)
+        pairs.leaders.lead((TOPIC, 0), leader, 3)
+        pairs.follow(log, 3)
+        await pairs.until(lambda: has_all(log, leader))
+        assert data_of(log) == data_of(leader)
+        assert log.end_offset_for_epoch(2) == (1, 10)
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def test_after_an_unclean_election_the_log_is_cut_below_its_watermark(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        fill(leader, 1, 4)
+        fill(log, 1, 9)
+        fill(leader, 2, 3)
+        pairs.leaders.lead((TOPIC, 0), leader, 2)
+        pairs.follow(log, 2)
+        await pairs.until(lambda: has_all(log, leader))
+        assert data_of(log) == data_of(leader)
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def test_a_follower_begins_anew_where_its_leader_begins_after_its_end(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        fill(log, 1, 3)
+        fill(leader, 1, 40)
+        leader.delete_records_before(25)
+        leader.remove_deleted_files()
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        pairs.follow(log, 1)
+        await pairs.until(lambda: has_all(log, leader))
+        assert log.log_start_offset == 25
+        assert data_of(log) == data_of(leader)
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def test_the_log_start_follows_the_leaders(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        fill(leader, 1, 40)
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        pairs.follow(log, 1)
+        await pairs.until(lambda: has_all(log, leader))
+        leader.delete_records_before(22)
+        pairs.leaders.appended()
+        await pairs.until(lambda: log.sealed_base_offsets == leader.sealed_base_offsets)
+        assert log.log_start_offset == 22
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def test_an_error_of_one_partition_delays_no_other_and_its_pause_grows(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        logs = []
+        for number in range(3):
+            leader, log = pairs.log("leader", number), pairs.log("follower", number)
+            fill(leader, 1, 3)
+            pairs.leaders.lead((TOPIC, number), leader, 1)
+            logs.append(log)
+        pairs.leaders.refused[TOPIC, 1] = UnknownTopicIdError()
+        for number, log in enumerate(logs):
+            pairs.follow(log, 1, number)
+        await pairs.until(lambda: logs[0].high_watermark == logs[2].high_watermark == 3)
+        attempts = []
+        for _ in range(8):
+            await pairs.advance(49)
+            before = len(pairs.leaders.asked)
+            await pairs.advance(1)
+            attempts.append(
+                sum((TOPIC, 1) in [each.replica for each in asked] for asked in pairs.leaders.asked[before:])
+            )
+        assert attempts == [1, 0, 1, 0, 0, 0, 1, 0]  # after 50 ms, then 100, then 200
+        del pairs.leaders.refused[TOPIC, 1]
+        await pairs.advance(1_000)
+        await pairs.until(lambda: logs[1].high_watermark == 3)
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def test_a_leader_that_is_not_reached_is_asked_after_pauses_of_at_most_the_backoff(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path, replica_fetch_backoff_ms=150)
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        fill(leader, 1, 3)
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        pairs.leaders.is_cut = True
+        pairs.follow(log, 1)
+        await pairs.turns()
+        times = []
+        for _ in range(60):
+            before = len(pairs.leaders.asked)
+            await pairs.advance(10)
+            times += [pairs.clock.monotonic_ms()] * (len(pairs.leaders.asked) - before)
+        pauses = [after - before for before, after in pairwise(times)]
+        assert pauses[:3] == [100, 150, 150]
+        pairs.leaders.is_cut = False
+        await pairs.advance(150)
+        await pairs.until(lambda: has_all(log, leader))
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def test_damaged_messages_are_not_appended_and_fetched_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        fill(leader, 1, 8)
+
+        def damage(fetched: FetchedReplica) -> None:
+            damaged = bytearray(fetched.messages)
+            damaged[len(damaged) // 2] ^= 1
+            fetched.messages = memoryview(bytes(damaged))
+
+        pairs.leaders.change = damage
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        pairs.follow(log, 1)
+        await pairs.turns()
+        assert log.log_end_offset == 0 and not pairs.failed
+        pairs.leaders.change = LeadersHere().change
+        await pairs.advance(1_000)
+        await pairs.until(lambda: has_all(log, leader))
+        assert data_of(log) == data_of(leader)
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO])
+def test_a_replica_whose_disk_fails_is_offline_and_the_others_go_on(tmp_path: Path, fault: int) -> None:
+    async def test() -> None:
+        files = FaultyFiles()
+        pairs = ReplicaPairs(tmp_path, files)
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        fill(leader, 1, 3)
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        pairs.files = FaultyFiles()
+        other_leader, other = pairs.log("leader", 1), pairs.log("follower", 1)
+        fill(other_leader, 1, 3)
+        pairs.leaders.lead((TOPIC, 1), other_leader, 1)
+        if fault == errno.EIO:
+            files.fail_at_call = files.calls + 1
+        else:
+            files.capacity_bytes = 0
+        pairs.follow(log, 1)
+        pairs.follow(other, 1, 1)
+        await pairs.until(lambda: has_all(other, other_leader) and bool(pairs.failed))
+        assert isinstance(pairs.failed.pop((TOPIC, 0)), KafkaStorageError)
+        assert pairs.fetchers.find((TOPIC, 0)) is None
+        append(other_leader, simple_batch([b"later"]), epoch=1)
+        pairs.leaders.appended()
+        await pairs.until(lambda: has_all(other, other_leader))
+        assert not pairs.failed
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def test_a_partition_that_becomes_due_does_not_wait_for_the_answer_of_the_others(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        other_leader, other = pairs.log("leader", 1), pairs.log("follower", 1)
+        fill(leader, 1, 3)
+        fill(other_leader, 1, 3)
+        for number, each in enumerate((leader, other_leader)):
+            pairs.leaders.lead((TOPIC, number), each, 1)
+        pairs.follow(log, 1)
+        await pairs.until(lambda: has_all(log, leader))
+        await pairs.turns()
+        asked = len(pairs.leaders.asked)
+        pairs.follow(other, 1, 1)
+        await pairs.until(lambda: has_all(other, other_leader))
+        assert len(pairs.leaders.asked) > asked
+        append(leader, simple_batch([b"later"]), epoch=1)
+        pairs.leaders.appended()
+        await pairs.until(lambda: has_all(log, leader))
+        assert data_of(log) == data_of(leader)
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def test_nothing_touches_the_log_of_a_stopped_follower(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        fill(leader, 1, 3)
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        follower = pairs.follow(log, 1)
+        await pairs.until(lambda: has_all(log, leader))
+        await pairs.turns()
+        append(leader, simple_batch([b"after the stop"]), epoch=1)
+        pairs.leaders.appended()  # the answer is on its way
+        assert await pairs.fetchers.stop([(TOPIC, 0)]) == [follower]
+        await pairs.turns()
+        assert log.log_end_offset == 3
+        log.take_over(2)
+        append(log, simple_batch([b"as the leader"]), epoch=2)
+        assert log.log_end_offset == 4
+
+    run(test)
+
+
+def test_large_answers_are_appended_in_a_thread_and_a_stop_waits_for_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        leader, log = pairs.log("leader", segment_bytes=4 << 20), pairs.log("follower", segment_bytes=4 << 20)
+        fill(leader, 1, 3, size=300_000)
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        pairs.follow(log, 1)
+        await pairs.until(lambda: pairs.in_thread > 0)
+        await pairs.fetchers.stop([(TOPIC, 0)])
+        assert log.log_end_offset in (2, 3)
+        log.take_over(2)
+
+    run(test)
