@@ -16,7 +16,8 @@ from kafkalake.broker.admin.kept_settings import KeptSettings
 from kafkalake.broker.admin.producer_ids import ProducerIds
 from kafkalake.broker.admin.topic_admin import TopicAdmin
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
-from kafkalake.broker.controller.membership import Membership, OtherBrokers, TopicsRead
+from kafkalake.broker.controller.membership import Membership, TopicsRead
+from kafkalake.broker.controller.protocol import OtherBrokers
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
 from kafkalake.broker.partitions.fetch import FetchService

@@ -24,7 +24,7 @@ from kafkalake.wire.messages import (
     transactions,
 )
 from kafkalake.wire.messages.message import Message
-from kafkalake.wire.messages.schemas import FETCH_SEGMENT_KEY, UPDATE_IMAGE_KEY
+from kafkalake.wire.messages.schemas import CONTROLLER_VOTE_KEY, FETCH_SEGMENT_KEY, UPDATE_IMAGE_KEY
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -109,6 +109,9 @@ ALLOCATE_PRODUCER_IDS = ClientApi(
     67, membership.AllocateProducerIdsRequest, membership.AllocateProducerIdsResponse, 0, 0
 )
 UPDATE_IMAGE = ClientApi(UPDATE_IMAGE_KEY, membership.UpdateImageRequest, membership.UpdateImageResponse, 0, 0)
+CONTROLLER_VOTE = ClientApi(
+    CONTROLLER_VOTE_KEY, membership.ControllerVoteRequest, membership.ControllerVoteResponse, 0, 0
+)
 LIST_TRANSACTIONS = ClientApi(66, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse, 0, 1)
 
 

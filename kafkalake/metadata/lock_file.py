@@ -74,10 +74,13 @@ def running_brokers(lake: Path, rows: Iterable[BrokerRow], now_ms: int) -> froze
     return frozenset(running)
 
 
-def is_locked(lake: Path, broker_id: int) -> bool:
-    """Return whether a process that this file system knows holds the flock of a broker. No lock is kept."""
-    with _looked_at(lake, broker_id) as (flock_free, _):
-        return not flock_free
+def look_at_lock(lake: Path, broker_id: int) -> tuple[bool, str]:
+    """Return whether a process that this file system knows holds the flock of a broker, and its lease. No lock is kept.
+
+    The lease is a text that changes with each renewal, empty if it cannot be read.
+    """
+    with _looked_at(lake, broker_id) as (flock_free, holder):
+        return not flock_free, "" if holder is None else f"{holder.lease_id} {holder.lease_expires_at_ms}"
 
 
 @contextmanager

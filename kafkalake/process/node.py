@@ -52,7 +52,7 @@ from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.identity import cluster_id
 from kafkalake.metadata.lake_format import write_format
 from kafkalake.metadata.lease_keeper import LeaseKeeper
-from kafkalake.metadata.lock_file import is_locked
+from kafkalake.metadata.lock_file import look_at_lock
 from kafkalake.metadata.registrations import with_topics_of
 from kafkalake.ownership import Ownership
 from kafkalake.process import allocator
@@ -229,7 +229,7 @@ class Node:
             store=store,
             control=store.control_store,
             others=lambda membership: ConnectedBrokers(
-                membership, peers, lambda: settings.current.broker, self._is_locked
+                membership, peers, lambda: settings.current.broker, self._look_at_lock
             ),
             logs=LogDirectory(self._root, self._clock, open_files, publishing.events_of),
             world=replace(self._world, files=files),
@@ -402,8 +402,8 @@ class Node:
     async def _on_metadata(self, work: Callable[[], T]) -> T:
         return await self._run_in(self._metadata_executor, work)
 
-    async def _is_locked(self, broker_id: int) -> bool:
-        return await self._blocking(lambda: is_locked(self.lake, broker_id))
+    async def _look_at_lock(self, broker_id: int) -> tuple[bool, str]:
+        return await self._blocking(lambda: look_at_lock(self.lake, broker_id))
 
     async def _run_in(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         future = executor.submit(work)

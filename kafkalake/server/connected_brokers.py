@@ -8,15 +8,23 @@ from kafkalake.broker.controller.membership import Membership
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.client.connection import Address
 from kafkalake.client.peers import Channel, ConnectedPeers
-from kafkalake.client.requests import CREATE_TOPICS, ENVELOPE, INCREMENTAL_ALTER_CONFIGS, UPDATE_IMAGE
+from kafkalake.client.requests import (
+    CONTROLLER_VOTE,
+    CREATE_TOPICS,
+    ENVELOPE,
+    INCREMENTAL_ALTER_CONFIGS,
+    UPDATE_IMAGE,
+)
+from kafkalake.cluster.controller_election import Vote
 from kafkalake.cluster.image import ClusterImage, ConfigOf
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import BrokerRefusedError, BrokerUnavailableError, KafkaError, error_for_code
 from kafkalake.server.authorizer import ANONYMOUS
 from kafkalake.server.config_resources import RESOURCE_TYPES
+from kafkalake.server.member_messages import vote_of_code
 from kafkalake.server.remote_controller import RemoteController
 from kafkalake.wire.messages.codec import SIZE_BYTES, decode_response, encode_request
-from kafkalake.wire.messages.membership import EnvelopeRequest, UpdateImageRequest
+from kafkalake.wire.messages.membership import ControllerVoteRequest, EnvelopeRequest, UpdateImageRequest
 from kafkalake.wire.messages.topics import (
     AlterableConfig,
     AlterConfigsResource,
@@ -46,11 +54,11 @@ class ConnectedBrokers:
         membership: Membership,
         peers: ConnectedPeers,
         config: Callable[[], BrokerConfig],
-        is_locked: Callable[[int], Awaitable[bool]],
+        look_at_lock: Callable[[int], Awaitable[tuple[bool, str]]],
     ) -> None:
-        """`is_locked` returns whether a process of a broker is seen to run, although it does not listen yet."""
+        """`look_at_lock`: as `metadata.lock_file.look_at_lock`: a broker that does not listen yet is seen to run by it."""
         self._membership = membership
-        self._is_locked = is_locked
+        self._look_at_lock = look_at_lock
         self._peers = peers
         self.controller = RemoteController(
             peers, lambda: membership.newest, timeout_ms=lambda: config().broker_session_timeout_ms // 2
@@ -119,7 +127,22 @@ class ConnectedBrokers:
         )
 
     async def is_gone(self, broker_id: int) -> bool:
-        return await self.is_refused(broker_id) and not await self._is_locked(broker_id)
+        return await self.is_refused(broker_id) and not (await self._look_at_lock(broker_id))[0]
+
+    async def lease_of(self, broker_id: int) -> str:
+        return (await self._look_at_lock(broker_id))[1]
+
+    async def ask_vote(self, broker_id: int, controller_epoch: int, timeout_ms: int) -> Vote | None:
+        message = ControllerVoteRequest(controller_epoch=controller_epoch)
+        try:
+            answer = await self._peers.ask(
+                broker_id, CONTROLLER_VOTE, message, timeout_ms=timeout_ms, channel=Channel.CONTROL
+            )
+        except BrokerRefusedError:
+            return Vote.GONE
+        except (BrokerUnavailableError, KafkaError):
+            return None
+        return vote_of_code(answer.vote) if not answer.error_code else None
 
     async def is_refused(self, broker_id: int) -> bool:
         for _ in range(2):

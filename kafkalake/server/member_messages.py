@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterable, Sequence
 from itertools import groupby
 
 from kafkalake.broker.controller.protocol import Heartbeat
+from kafkalake.cluster.controller_election import Vote
 from kafkalake.cluster.image import BrokerRegistration, Endpoint, TopicIdPartition
 from kafkalake.cluster.partition_changes import ANY_EPOCH, IsrChange, IsrState, Replica
 from kafkalake.errors import InvalidRequestError, KafkaError, error_for_code
@@ -31,6 +32,7 @@ _SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _RECOVERED, _RECOVERING = 0, 1
 _NO_EPOCH = -1
 _LISTENERS_MAX = 100
+_VOTES = (None, Vote.REACHES, Vote.MISSES)
 
 
 def registration_request(
@@ -112,6 +114,16 @@ def heartbeat_of(body: BrokerHeartbeatRequest) -> Generator[None, None, Heartbea
         body.want_shut_down,
         frozenset(offline),
     )
+
+
+def code_of_vote(vote: Vote | None) -> int:
+    """Return the number of a vote in a message."""
+    return _VOTES.index(vote)
+
+
+def vote_of_code(code: int) -> Vote | None:
+    """Return a vote by its number in a message."""
+    return _VOTES[code] if 0 <= code < len(_VOTES) else None
 
 
 def isr_request(broker_id: int, broker_epoch: int, changes: Iterable[IsrChange]) -> AlterPartitionRequest:

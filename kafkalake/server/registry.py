@@ -25,6 +25,7 @@ from kafkalake.server.handlers import (
     broker_registration,
     consumer_group_describe,
     consumer_group_heartbeat,
+    controller_vote,
     create_acls,
     create_delegation_token,
     create_partitions,
@@ -88,7 +89,7 @@ from kafkalake.wire.messages import (
     transactions,
 )
 from kafkalake.wire.messages.message import Message, Response
-from kafkalake.wire.messages.schemas import UPDATE_IMAGE_KEY
+from kafkalake.wire.messages.schemas import CONTROLLER_VOTE_KEY, UPDATE_IMAGE_KEY
 from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
 from kafkalake.wire.produce_request import ProduceBody
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
@@ -237,9 +238,10 @@ _BETWEEN_BROKERS = (
     _api(63, 0, 1, membership.BrokerHeartbeatRequest, broker_heartbeat.handle, cluster=CLUSTER_ACTION),
     _api(67, 0, 0, membership.AllocateProducerIdsRequest, allocate_producer_ids.handle, cluster=CLUSTER_ACTION),
     _api(UPDATE_IMAGE_KEY, 0, 0, membership.UpdateImageRequest, update_image.handle, cluster=CLUSTER_ACTION),
+    _api(CONTROLLER_VOTE_KEY, 0, 0, membership.ControllerVoteRequest, controller_vote.handle, cluster=CLUSTER_ACTION),
 )
 # fmt: on
-"""Kafka's, but for the last. Clients have no use for them, so ApiVersions lists them to brokers only, as in Kafka."""
+"""Kafka's, but for the last two. Clients have no use for them, so ApiVersions lists them to brokers only, as in Kafka."""
 
 _OWN = (
     _api(

@@ -176,6 +176,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "UnregisterBroker": {"broker_id": 1},
     "AllocateProducerIds": {"broker_id": 1, "broker_epoch": 7},
     "UpdateImage": {"version": 9, "timeout": 100},
+    "ControllerVote": {"controller_epoch": 3},
     "WriteTxnMarkers": {
         "markers": [
             {

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 from contract.wire_client import WireClient
 from node_in_thread import NodeInThread
 
+from kafkalake.broker.controller.membership import Membership
 from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer
 from kafkalake.client.connection import Address
 from kafkalake.client.peers import ConnectedPeers
 from kafkalake.client.requests import UPDATE_IMAGE
+from kafkalake.cluster.controller_election import Vote
 from kafkalake.cluster.image import BrokerRegistration, Endpoint
 from kafkalake.cluster.partition_changes import IsrChange, IsrState, Replica
+from kafkalake.config.layers import Settings
 from kafkalake.errors import (
     ClusterAuthorizationError,
     DuplicateBrokerRegistrationError,
@@ -30,6 +33,7 @@ from kafkalake.errors import (
     UnknownTopicIdError,
 )
 from kafkalake.server.authorizer import AllowEverything, Operation, Resource
+from kafkalake.server.connected_brokers import ConnectedBrokers
 from kafkalake.server.remote_controller import RemoteController
 from kafkalake.wire.messages.membership import UpdateImageRequest
 
@@ -86,6 +90,10 @@ class ScriptedController:
 
     async def follow(self, version: int, timeout_ms: int) -> None:
         self._answer(version, timeout_ms)
+
+    async def vote(self, controller_epoch: int) -> Vote | None:
+        vote: Vote | None = self._answer(controller_epoch)
+        return vote
 
 
 class Served:
@@ -245,6 +253,24 @@ def test_an_image_is_answered_when_it_is_applied(served: Served) -> None:
     assert served.call(lambda _, peers: update(peers, version + 1)) == (0, version + 1)
 
 
+@pytest.mark.parametrize("vote", [Vote.REACHES, Vote.MISSES, None])
+def test_a_broker_votes_on_the_controller_of_an_epoch(served: Served, vote: Vote | None) -> None:
+    async def ask(controller: RemoteController, peers: ConnectedPeers) -> Vote | None:
+        async def look_at_lock(_: int) -> tuple[bool, str]:
+            return True, ""
+
+        brokers = ConnectedBrokers(
+            cast(Membership, served.controller), peers, lambda: Settings({}).broker, look_at_lock
+        )
+        return await brokers.ask_vote(0, 3, 5_000)
+
+    served.controller.answer = vote
+    assert served.call(ask) is vote
+    assert served.controller.calls == [(3,)]
+    served.controller.answer = InvalidRequestError()
+    assert served.call(ask) is None
+
+
 def test_all_of_it_is_a_matter_of_the_cluster(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     denied: list[Any] = []
 
@@ -267,7 +293,7 @@ def test_clients_are_not_shown_what_is_between_brokers(served: Served) -> None:
         with WireClient(served.node.servers) as client:
             return {each.api_key for each in client.call("ApiVersions", version, **about).api_keys}
 
-    between = {56, 58, 62, 63, 67, 10_002}
+    between = {56, 58, 62, 63, 67, 10_002, 10_004}
     software = {"client_software_name": "kafkalake", "client_software_version": "1"}
     assert keys(3, **software) - keys(0) == between
     assert keys(3, **{**software, "client_software_name": "apache-kafka-java"}) & between == set()

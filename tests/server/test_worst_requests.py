@@ -542,6 +542,7 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
         },
     ),
     "UpdateImage": ("UpdateImage", 0, lambda: {"version": 0, "timeout": 0}),
+    "ControllerVote": ("ControllerVote", 0, lambda: {"controller_epoch": 0}),
     "ListConfigResources": ("ListConfigResources", 1, lambda: {"resource_types": [2] * MANY}),
 }
 

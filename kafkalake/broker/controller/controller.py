@@ -13,7 +13,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer
 from kafkalake.clock import Clock
@@ -44,6 +43,7 @@ from kafkalake.errors import (
     KafkaError,
     KafkaStorageError,
     NotControllerError,
+    RequestTimedOutError,
     StaleBrokerEpochError,
     StaleImageError,
 )
@@ -67,6 +67,7 @@ class Controller:
         store: ControlStore,
         follow: Follow,
         clock: Clock,
+        timeout_ms: Callable[[], int],
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
         rules: RulesOf,
         committed: Callable[[ClusterImage], None],
@@ -75,13 +76,14 @@ class Controller:
         """Create it, inactive.
 
         `follow` applies a version on this broker, with the topics that are new or changed in it. `rules` returns those of a topic
-        in the version that is followed. `committed` tells the other brokers of it. `is_refused` returns whether nothing listens at
-        a broker's address.
+        in the version that is followed, in any thread. `committed` tells the other brokers of it. `is_refused` returns whether
+        nothing listens at a broker's address. `timeout_ms`: how long a change is waited for.
         """
         self._broker_id = broker_id
         self._store = store
         self._follow = follow
         self._clock = clock
+        self._timeout_ms = timeout_ms
         self._run_blocking = run_blocking
         self._rules = rules
         self._committed = committed
@@ -90,6 +92,8 @@ class Controller:
         self._unsettled: ClusterImage | None = None
         self._lock = asyncio.Lock()
         self._heard_ms: dict[int, int] = {}
+        self._reported: dict[int, tuple[int, frozenset[TopicIdPartition]]] = {}
+        """By broker, its epoch and the replicas that it had no log of in its last heartbeat."""
 
     @property
     def is_active(self) -> bool:
@@ -98,7 +102,8 @@ class Controller:
 
     def activate(self, image: ClusterImage) -> None:
         """Become the controller, with the image whose commit has elected this broker. Every session begins anew."""
-        self._image = image
+        self._image, self._unsettled = image, None
+        self._reported = {}
         self._heard_ms = dict.fromkeys(image.brokers, self._clock.monotonic_ms())
         logger.info("controller active epoch=%d version=%d", image.controller_epoch, image.version)
 
@@ -113,38 +118,70 @@ class Controller:
     async def change(self, decide: Decision, rows: Sequence[TopicRow] | None = None) -> ClusterImage:
         """Commit what `decide` makes of the newest image, follow it here, and return it.
 
-        `rows`: the topics that are new or changed by it, None if there may be others. Raise what `decide` raises,
-        `NotControllerError` if another broker is the controller, `KafkaStorageError` if it could not be committed yet.
+        `decide` runs in another thread: with many partitions it takes long. `rows`: the topics that are new or changed by it, None
+        if there may be others. Raise what `decide` raises, `NotControllerError` if another broker is the controller,
+        `KafkaStorageError` if it could not be committed yet, `RequestTimedOutError` if that takes longer than `request.timeout.ms`:
+        a change that was begun goes on.
         """
-        async with self._lock:
-            while True:
-                if self._unsettled is not None and not await self._commit(self._unsettled, None):
-                    continue
-                now = self._image
-                if now is None:
-                    raise NotControllerError()
-                image = decide(now)
-                if image is now or await self._commit(image, rows):
-                    return image
-
-    async def _commit(self, image: ClusterImage, rows: Sequence[TopicRow] | None) -> bool:
-        """Commit and follow a version. Return False if it must be decided again: a cleanup of the store has made that version."""
-        before, self._unsettled = self._image, image
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + self._timeout_ms() / 1000
         try:
-            await self._run_blocking(lambda: self._store.commit(image))
+            async with asyncio.timeout_at(ends_s):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise RequestTimedOutError() from None
+        change = asyncio.ensure_future(self._change(decide, rows))
+        change.add_done_callback(self._changed)
+        done, _ = await asyncio.wait({change}, timeout=max(ends_s - loop.time(), 0))
+        if not done:
+            raise RequestTimedOutError()
+        try:
+            return change.result()
+        finally:
+            del change, done  # an error has this frame in its traceback
+
+    def _changed(self, change: asyncio.Future[ClusterImage]) -> None:
+        self._lock.release()
+        if not change.cancelled():
+            change.exception()  # its caller may have stopped waiting
+
+    async def _change(self, decide: Decision, rows: Sequence[TopicRow] | None) -> ClusterImage:
+        while True:
+            now = self._image
+            if now is None:
+                raise NotControllerError()
+            if self._unsettled is not None:
+                await self._commit(now, self._unsettled, None)
+                continue
+            image: ClusterImage = await self._run_blocking(partial(decide, now))
+            if image is now or await self._commit(now, image, rows):
+                return image
+
+    async def _commit(self, before: ClusterImage, image: ClusterImage, rows: Sequence[TopicRow] | None) -> bool:
+        """Commit and follow a version. Return False if it must be decided again: a cleanup of the store has made that version."""
+        self._unsettled = image
+        try:
+            await self._run_blocking(partial(self._store.commit, image))
         except StaleImageError:
-            self._unsettled = None
             newest: ClusterImage = await self._run_blocking(self._store.load)
-            if before is None or not is_controller(newest, self._broker_id, before.controller_epoch):
-                self.resign()
+            if not is_controller(newest, self._broker_id, before.controller_epoch):
+                self._end_term(before.controller_epoch)
                 raise NotControllerError() from None
-            self._image = newest
+            self._go_on(before, newest)
             return False
-        self._unsettled = None
-        self._image = image
+        self._go_on(before, image)
         self._committed(image)
         await self._follow(image, rows)
         return True
+
+    def _go_on(self, before: ClusterImage, image: ClusterImage) -> None:
+        """Decide on `image` from now on, unless this broker has been deposed since it decided on `before`."""
+        if self._image is before:
+            self._image, self._unsettled = image, None
+
+    def _end_term(self, controller_epoch: int) -> None:
+        if self._image is not None and self._image.controller_epoch == controller_epoch:
+            self.resign()
 
     # Brokers
 
@@ -196,10 +233,11 @@ class Controller:
         if broker.is_fenced and is_caught_up and not heartbeat.wants_fence:
             await self.change(lambda now: unfence_broker(now, broker_id, epoch, self._rules), [])
             logger.info("broker unfenced broker=%d", broker_id)
-        if heartbeat.offline != _offline_of(image, broker_id):
+        if self._reported.get(broker_id) != (epoch, heartbeat.offline):
             await self.change(
                 lambda now: report_offline_logs(now, broker_id, epoch, heartbeat.offline, self._rules), []
             )
+            self._reported[broker_id] = epoch, heartbeat.offline
         return HeartbeatAnswer(is_caught_up, (self._image or image).brokers[broker_id].is_fenced, False)
 
     async def relieve(self, broker_id: int, broker_epoch: int) -> None:
@@ -222,7 +260,7 @@ class Controller:
         try:
             await self.change(lambda now: fence_broker(now, broker.broker_id, broker.epoch, self._rules), [])
             logger.warning("broker fenced broker=%d reason=%r", broker.broker_id, reason)
-        except (StaleBrokerEpochError, NotControllerError, KafkaStorageError) as error:
+        except (StaleBrokerEpochError, NotControllerError, KafkaStorageError, RequestTimedOutError) as error:
             logger.warning("broker not fenced broker=%d error=%s", broker.broker_id, error)
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:
@@ -277,13 +315,4 @@ def _relieve(broker_id: int, epoch: int, rules: RulesOf, image: ClusterImage) ->
         image,
         lambda now: begin_controlled_shutdown(now, broker_id, epoch, rules),
         lambda now: fence_broker(now, broker_id, epoch, rules),
-    )
-
-
-def _offline_of(image: ClusterImage, broker_id: int) -> frozenset[tuple[UUID, int]]:
-    return frozenset(
-        (topic_id, index)
-        for topic_id, partitions in image.partitions.items()
-        for index, each in enumerate(partitions)
-        if broker_id in each.offline
     )

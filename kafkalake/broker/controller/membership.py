@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from kafkalake.broker.controller.candidacy import Candidacy
 from kafkalake.broker.controller.controller import Controller, Decision
-from kafkalake.broker.controller.protocol import ClusterController, Heartbeat, HeartbeatAnswer
+from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer, OtherBrokers
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.replicas import ReplicaId, Replicas
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.cluster.control_store import ControlStore
-from kafkalake.cluster.controller_election import claim
+from kafkalake.cluster.controller_election import Vote, claim, pause_ms
 from kafkalake.cluster.election import RulesOf
-from kafkalake.cluster.image import NO_CONTROLLER, BrokerRegistration, ClusterImage, ConfigOf, decide_together
+from kafkalake.cluster.image import BrokerRegistration, ClusterImage, ConfigOf, decide_together
 from kafkalake.cluster.leader_epochs import raise_leader_epochs
 from kafkalake.cluster.registration import fence_broker, register_broker, report_offline_logs, unfence_broker
 from kafkalake.config.broker import BrokerConfig
-from kafkalake.config.membership import CONTROLLER_ROLE
 from kafkalake.errors import (
     BrokerUnavailableError,
     DuplicateBrokerRegistrationError,
@@ -47,7 +47,7 @@ RETRY_PAUSES_S = (0.1, 0.3, 1.0)
 LOOK_INTERVAL_MS = 1_000
 """How often the control store is looked at for a version of which nobody has told."""
 POKE_TIMEOUT_MS = 5_000
-NO_EPOCH = -1
+NO_EPOCH = NO_VERSION = -1
 _TRIED_AGAIN = (StaleImageError, NotControllerError, BrokerUnavailableError, DuplicateBrokerRegistrationError)
 
 
@@ -59,39 +59,6 @@ class TopicsRead(NamedTuple):
 
     bring_together: Decision
     rules: RulesOf
-
-
-class OtherBrokers(Protocol):
-    """The other brokers, as a member sees them."""
-
-    @property
-    def controller(self) -> ClusterController:
-        """The controller, when it is on another broker."""
-        ...
-
-    async def create_topic(self, new: NewTopic, timeout_ms: int) -> None:
-        """Have the controller create a topic. Raise its error, or `BrokerUnavailableError`."""
-        ...
-
-    async def alter_config(self, settings: ConfigOf) -> None:
-        """Have the controller set settings. Raise the first error of a resource, or `BrokerUnavailableError`."""
-        ...
-
-    async def tell(self, broker_id: int, version: int, timeout_ms: int) -> None:
-        """Tell a broker that there is a version. Raise `BrokerUnavailableError` if it does not answer in time."""
-        ...
-
-    async def is_refused(self, broker_id: int) -> bool:
-        """Return whether two new connections to a broker are refused: nothing listens at its address."""
-        ...
-
-    async def is_gone(self, broker_id: int) -> bool:
-        """Return whether a broker's process has ended: two new connections are refused, and nobody holds its lock."""
-        ...
-
-    def stop(self) -> None:
-        """Close all connections."""
-        ...
 
 
 class Membership:
@@ -127,18 +94,21 @@ class Membership:
             store,
             self._follow,
             world.clock,
+            lambda: config().request_timeout_ms,
             run_blocking,
             rules,
             self._tell,
             lambda broker: self.others.is_refused(broker.broker_id),
         )
         self.others = others(self)
+        self._candidacy = Candidacy(broker_id, world.clock, config, self.others, self._heartbeat)
         self._here: BrokerRegistration | None = None
         self._epoch = NO_EPOCH
         self._is_leaving = False
-        self._heard_ms = 0
-        self._telling: set[asyncio.Task[None]] = set()
+        self._working: set[asyncio.Task[None]] = set()
+        self._telling: set[int] = set()
         self._looking = asyncio.Lock()
+        self._claiming = asyncio.Lock()
 
     @property
     def broker_epoch(self) -> int:
@@ -155,11 +125,12 @@ class Membership:
         within `initial.broker.registration.timeout.ms`.
         """
         self._here = here
-        began_ms = self._heard_ms = self._clock.monotonic_ms()
+        began_ms = self._clock.monotonic_ms()
+        self._candidacy.note_life()
         while True:
             image = self.newest = await self._run_blocking(self._store.load)
             try:
-                if await self._may_claim(image):
+                if await self._candidacy.may_claim(image):
                     topics: TopicsRead = await self._run_blocking(read_topics)
                     joined = _with_member(image, here, topics, self._replicas.idle)
                     joined = replace(joined, cluster_id=self._cluster_id)
@@ -174,15 +145,6 @@ class Membership:
                     raise RequestTimedOutError(f"not registered with broker {image.controller_id}: {error}") from error
                 logger.info("registration tried again error=%s", error)
                 await asyncio.sleep(0.05 + 0.2 * self._random.random())
-
-    async def _may_claim(self, image: ClusterImage) -> bool:
-        """Return whether this broker may be the controller, and that of an image has ended, or was silent for a session."""
-        if CONTROLLER_ROLE not in self._config().process_roles:
-            return False
-        if image.controller_id in (NO_CONTROLLER, self._broker_id):
-            return True  # it was an earlier process of this broker, or there is none
-        is_silent = self._clock.monotonic_ms() - self._heard_ms >= self._config().broker_session_timeout_ms
-        return is_silent or image.controller_id not in image.brokers or await self.others.is_gone(image.controller_id)
 
     async def _commit(self, image: ClusterImage) -> None:
         pauses_s = iter(RETRY_PAUSES_S)
@@ -217,7 +179,7 @@ class Membership:
 
     def begin(self, scheduler: Scheduler) -> None:
         """Send heartbeats and follow the image from now on; a controller fences brokers that are silent."""
-        self._heard_ms = self._clock.monotonic_ms()
+        self._candidacy.note_life()
         scheduler.every("heartbeat", lambda: self._config().broker_heartbeat_interval_ms, self._beat)
         scheduler.every("sessions", lambda: self._config().broker_heartbeat_interval_ms // 4 + 1, self._expire)
         scheduler.every("image", lambda: LOOK_INTERVAL_MS, self._look_for_versions)
@@ -242,7 +204,7 @@ class Membership:
             return
         try:
             answer = await self._heartbeat()
-            self._heard_ms = self._clock.monotonic_ms()
+            self._candidacy.note_life()
             if answer.is_fenced:
                 await self.look()
         except StaleBrokerEpochError:
@@ -280,13 +242,19 @@ class Membership:
             await self.controller.fence(broker, "its connections are refused")
 
     async def _claim_if_without_controller(self) -> None:
-        """Become the controller if the one that is known has ended, or has been silent for a session."""
-        image = self.newest
-        if not await self._may_claim(image):
+        """Become the controller if the one that is known has ended, or the other brokers miss it too."""
+        if self._claiming.locked() or self._is_leaving:
             return
-        await asyncio.sleep(self._random.random() * self._config().controller_quorum_election_timeout_ms / 1000)
+        async with self._claiming:
+            image = self.newest
+            if await self._candidacy.may_claim(image):
+                await self._claim(image)
+
+    async def _claim(self, image: ClusterImage) -> None:
+        timeout_ms = self._config().controller_quorum_election_timeout_ms
+        await asyncio.sleep(pause_ms(image, self._broker_id, timeout_ms, self._random.uniform) / 1000)
         await self._look_quietly()
-        if self.controller.is_active or self.newest.controller_id != image.controller_id:
+        if self.controller.is_active or self.newest.controller_epoch != image.controller_epoch:
             return
         claimed = claim(self.newest, self._broker_id)
         try:
@@ -295,8 +263,13 @@ class Membership:
             logger.info("another broker may be the controller now error=%s", error)
             return
         await self._begin_control(claimed)
-        self._heard_ms = self._clock.monotonic_ms()
         await self._fence_if_gone(image.controller_id)
+
+    async def vote(self, controller_epoch: int) -> Vote | None:
+        """Return this broker's vote on the controller of an epoch, which another broker does not reach. None if it is not known."""
+        if self.newest.controller_epoch < controller_epoch:
+            await self._look_quietly()
+        return await self._candidacy.vote(self.newest, controller_epoch)
 
     async def create_topic(self, new: NewTopic, timeout_ms: int) -> None:
         """Have the controller, on another broker, create a topic, and follow the version that has it.
@@ -319,9 +292,9 @@ class Membership:
     async def follow(self, version: int, timeout_ms: int) -> None:
         """Follow the image up to a version, or for `timeout_ms`."""
         if self._replicas.version < version:
-            try:
-                await asyncio.wait_for(self.look(), timeout_ms / 1000)
-            except TimeoutError:
+            looking = self._work(self.look())
+            await asyncio.wait({looking}, timeout=timeout_ms / 1000)
+            if not looking.done():
                 logger.warning("version %d of the cluster not followed in %d ms", version, timeout_ms)
 
     async def look(self) -> None:
@@ -331,6 +304,7 @@ class Membership:
                 partial(self._store.load_newer, self._replicas.version)
             )
             if newer is not None:
+                self._candidacy.note_life()
                 if newer.controller_id != self._broker_id:
                     self.controller.resign()
                 await self._follow(newer)
@@ -343,23 +317,35 @@ class Membership:
             await self._replicas.follow(image, rows)
 
     def _tell(self, image: ClusterImage) -> None:
-        """Tell the other brokers of a version. One that does not hear of it looks by itself."""
+        """Tell the other brokers of a version, after those before it. One that does not hear of it looks by itself."""
         if image.version > self.newest.version:
             self.newest = image
         for broker_id, broker in image.brokers.items():
-            if broker_id != self._broker_id and not broker.is_fenced:
-                self._work(self._tell_one(broker_id, image.version))
+            if broker_id != self._broker_id and not broker.is_fenced and broker_id not in self._telling:
+                self._telling.add(broker_id)
+                self._work(self._tell_one(broker_id))
 
-    async def _tell_one(self, broker_id: int, version: int) -> None:
+    async def _tell_one(self, broker_id: int) -> None:
+        told = NO_VERSION
         try:
-            await self.others.tell(broker_id, version, POKE_TIMEOUT_MS)
+            while told < self.newest.version and self.controller.is_active:
+                told = self.newest.version
+                await self.others.tell(broker_id, told, POKE_TIMEOUT_MS)
         except KafkaLakeError as error:
-            logger.debug("broker not told of a version broker=%d version=%d error=%s", broker_id, version, error)
+            logger.debug("broker not told of a version broker=%d version=%d error=%s", broker_id, told, error)
+        finally:
+            self._telling.discard(broker_id)
 
-    def _work(self, work: Any) -> None:
+    def _work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._working.add(task)
+        task.add_done_callback(self._worked)
+        return task
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        self._working.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.warning("work as a member of the cluster failed error=%r", error)
 
     # Leaving
 
@@ -380,7 +366,7 @@ class Membership:
 
     def stop(self) -> None:
         """Close the connections to other brokers."""
-        for task in self._telling:
+        for task in self._working:
             task.cancel()
         self.others.stop()
 

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from kafkalake.cluster.image import BrokerRegistration, TopicIdPartition
+from kafkalake.broker.partitions.new_topic import NewTopic
+from kafkalake.cluster.controller_election import Vote
+from kafkalake.cluster.image import BrokerRegistration, ConfigOf, TopicIdPartition
 from kafkalake.cluster.partition_changes import IsrChange, IsrState
 from kafkalake.errors import KafkaError
 
@@ -77,4 +79,45 @@ class ImageFollower(Protocol):
 
     async def follow(self, version: int, timeout_ms: int) -> None:
         """Return when the image of this broker is of that version or a newer one, or after `timeout_ms`."""
+        ...
+
+
+class OtherBrokers(Protocol):
+    """The other brokers, as a member sees them."""
+
+    @property
+    def controller(self) -> ClusterController:
+        """The controller, when it is on another broker."""
+        ...
+
+    async def create_topic(self, new: NewTopic, timeout_ms: int) -> None:
+        """Have the controller create a topic. Raise its error, or `BrokerUnavailableError`."""
+        ...
+
+    async def alter_config(self, settings: ConfigOf) -> None:
+        """Have the controller set settings. Raise the first error of a resource, or `BrokerUnavailableError`."""
+        ...
+
+    async def tell(self, broker_id: int, version: int, timeout_ms: int) -> None:
+        """Tell a broker that there is a version. Raise `BrokerUnavailableError` if it does not answer in time."""
+        ...
+
+    async def is_refused(self, broker_id: int) -> bool:
+        """Return whether two new connections to a broker are refused: nothing listens at its address."""
+        ...
+
+    async def is_gone(self, broker_id: int) -> bool:
+        """Return whether a broker's process has ended: two new connections are refused, and nobody holds its lock."""
+        ...
+
+    async def lease_of(self, broker_id: int) -> str:
+        """Return the lease of a broker as the lake has it, another text after each renewal."""
+        ...
+
+    async def ask_vote(self, broker_id: int, controller_epoch: int, timeout_ms: int) -> Vote | None:
+        """Return a broker's vote on the controller of an epoch, None if it has none or does not answer in time."""
+        ...
+
+    def stop(self) -> None:
+        """Close all connections."""
         ...

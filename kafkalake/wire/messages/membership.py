@@ -141,3 +141,16 @@ class UpdateImageRequest(Message):
 class UpdateImageResponse(Response):
     error_code: int = 0
     version: int = 0
+
+
+class ControllerVoteRequest(Message):
+    """controller_epoch: that of the controller which the sender does not reach."""
+
+    controller_epoch: int = 0
+
+
+class ControllerVoteResponse(Response):
+    """vote: 0 for none, as the voter does not know that controller, 1 if it reaches it, 2 if it does not."""
+
+    error_code: int = 0
+    vote: int = 0

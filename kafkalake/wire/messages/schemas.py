@@ -20,11 +20,12 @@ from kio.schema.fetch.v18.response import PartitionData as KafkasPartitionData
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v1.header import ResponseHeader
 from kio.static.constants import EntityType
-from kio.static.primitive import i16, i32, i64
+from kio.static.primitive import i8, i16, i32, i64
 
 OWN_FROM = 10_000
 UPDATE_IMAGE_KEY = 10_002
 FETCH_SEGMENT_KEY = 10_003
+CONTROLLER_VOTE_KEY = 10_004
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,17 +156,41 @@ class FetchSegmentResponse:
     data: bytes = field(metadata={"kafka_type": "bytes"})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerVoteRequest:
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(CONTROLLER_VOTE_KEY)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    controller_epoch: i32 = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerVoteResponse:
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(CONTROLLER_VOTE_KEY)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32 = field(metadata={"kafka_type": "int32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    vote: i8 = field(metadata={"kafka_type": "int8"})
+
+
 _REQUESTS: dict[tuple[int, int], type] = {
     (58, 0): EnvelopeRequest,
     (62, 4): BrokerRegistrationRequest,
     (63, 1): BrokerHeartbeatRequest,
     (UPDATE_IMAGE_KEY, 0): UpdateImageRequest,
     (FETCH_SEGMENT_KEY, 0): FetchSegmentRequest,
+    (CONTROLLER_VOTE_KEY, 0): ControllerVoteRequest,
 }
 _RESPONSES: dict[tuple[int, int], type] = {
     (1, 18): FetchResponse,
     (UPDATE_IMAGE_KEY, 0): UpdateImageResponse,
     (FETCH_SEGMENT_KEY, 0): FetchSegmentResponse,
+    (CONTROLLER_VOTE_KEY, 0): ControllerVoteResponse,
 }
 
 

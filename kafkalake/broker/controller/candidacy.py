@@ -1,0 +1,101 @@
+"""Whether this broker claims to be the controller, and how it votes where another one would.
+
+The votes are asked for once this broker does not reach the controller. They decide nothing, see `cluster.controller_election`. A
+voter tries to reach the controller when it is asked: what it knew a second ago is no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from kafkalake.broker.controller.protocol import OtherBrokers
+from kafkalake.clock import Clock
+from kafkalake.cluster.controller_election import Vote, electors, may_claim, vote
+from kafkalake.cluster.image import NO_CONTROLLER, ClusterImage
+from kafkalake.config.broker import BrokerConfig
+from kafkalake.config.membership import CONTROLLER_ROLE
+from kafkalake.errors import KafkaLakeError, StaleBrokerEpochError
+
+REACH_TIMEOUT_MS = 1_000
+"""How long a voter waits for the controller's answer."""
+VOTE_TIMEOUT_MS = 1_500
+
+
+class Candidacy:
+    """See the module. On the event loop's thread."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        clock: Clock,
+        config: Callable[[], BrokerConfig],
+        others: OtherBrokers,
+        beat: Callable[[], Awaitable[object]],
+    ) -> None:
+        """`beat` sends the controller a heartbeat, and raises if it does not answer or is not the controller."""
+        self._broker_id = broker_id
+        self._clock = clock
+        self._config = config
+        self._others = others
+        self._beat = beat
+        self._seen_ms = clock.monotonic_ms()
+        self._lease = ""
+
+    def note_life(self) -> None:
+        """Note a sign of life of the controller: its answer, or a version that it has made."""
+        self._seen_ms = self._clock.monotonic_ms()
+
+    async def may_claim(self, image: ClusterImage) -> bool:
+        """Return whether this broker, which does not reach the controller of an image, claims its place.
+
+        It waits for votes, `VOTE_TIMEOUT_MS` at most.
+        """
+        if CONTROLLER_ROLE not in self._config().process_roles:
+            return False
+        controller_id = image.controller_id
+        if controller_id in (NO_CONTROLLER, self._broker_id) or controller_id not in image.brokers:
+            return may_claim(image, self._broker_id, {}, controller_is_gone=True, silent_ms=0, patience_ms=0)
+        is_gone, silent_ms, votes = await asyncio.gather(
+            self._others.is_gone(controller_id), self._silent_ms(controller_id), self._votes(image)
+        )
+        return may_claim(
+            image,
+            self._broker_id,
+            votes,
+            controller_is_gone=is_gone,
+            silent_ms=silent_ms,
+            patience_ms=self._patience_ms(),
+        )
+
+    async def _votes(self, image: ClusterImage) -> dict[int, Vote]:
+        asked = electors(image, self._broker_id)
+        epoch = image.controller_epoch
+        votes = await asyncio.gather(*(self._others.ask_vote(each, epoch, VOTE_TIMEOUT_MS) for each in asked))
+        return {each: found for each, found in zip(asked, votes, strict=True) if found is not None}
+
+    async def _silent_ms(self, controller_id: int) -> int:
+        """Return the time since the controller's last sign of life. A lease that is seen renewed is one."""
+        if (lease := await self._others.lease_of(controller_id)) != self._lease:
+            self._lease = lease
+            self.note_life()
+        return self._clock.monotonic_ms() - self._seen_ms
+
+    def _patience_ms(self) -> int:
+        """Return how long a controller may show no life: its session, and longer than a lease goes without a renewal."""
+        config = self._config()
+        return max(config.broker_session_timeout_ms, config.lease_duration_ms // 2)
+
+    async def vote(self, image: ClusterImage, controller_epoch: int) -> Vote | None:
+        """Return this broker's vote on the controller of an epoch, None if `image` is older. It tries to reach the controller."""
+        is_of_image = image.controller_epoch == controller_epoch
+        return vote(image, controller_epoch, reaches=is_of_image and await self._reaches())
+
+    async def _reaches(self) -> bool:
+        try:
+            await asyncio.wait_for(self._beat(), REACH_TIMEOUT_MS / 1000)
+        except StaleBrokerEpochError:
+            return True
+        except (KafkaLakeError, TimeoutError):
+            return False
+        return True

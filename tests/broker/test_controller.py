@@ -1,0 +1,154 @@
+"""The controller decides and commits one change at a time, whatever its store and its requests do meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from manual_clock import ManualClock
+
+from kafkalake.broker.controller.controller import Controller
+from kafkalake.cluster.control_store import MemoryControlStore
+from kafkalake.cluster.controller_election import claim
+from kafkalake.cluster.election import ElectionRules
+from kafkalake.cluster.image import BrokerRegistration, ClusterImage
+from kafkalake.errors import KafkaStorageError, NotControllerError, RequestTimedOutError, StaleBrokerEpochError
+from kafkalake.metadata.tables.schemas import TopicRow
+
+
+class Term:
+    """Broker 0 as the controller. followed: the versions that it has followed. slow: held while the store is to be slow."""
+
+    def __init__(self, timeout_ms: int = 5_000) -> None:
+        self.slow = threading.Lock()
+        self.fails = 0
+        self.followed: list[int] = []
+        self.store = MemoryControlStore(
+            claim(ClusterImage("lake"), 0), before_commit=self._wait, after_commit=self._fail
+        )
+        self.controller = Controller(
+            0,
+            self.store,
+            self._follow,
+            ManualClock(),
+            lambda: timeout_ms,
+            lambda work: asyncio.to_thread(work),
+            lambda topic_id: ElectionRules(),
+            lambda image: None,
+            self._is_refused,
+        )
+        self.controller.activate(self.store.load())
+
+    def _wait(self) -> None:
+        with self.slow:
+            pass
+
+    def _fail(self) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise KafkaStorageError("unknown outcome")
+
+    async def _follow(self, image: ClusterImage, rows: Sequence[TopicRow] | None) -> None:
+        self.followed.append(image.version)
+
+    async def _is_refused(self, broker: BrokerRegistration) -> bool:
+        return True
+
+    def set(self, name: str) -> Callable[[ClusterImage], ClusterImage]:
+        return lambda image: replace(image, version=image.version + 1, config={**image.config, name: "1"})
+
+    @property
+    def newest(self) -> ClusterImage:
+        return self.store.images[-1]
+
+
+def test_a_change_that_the_store_holds_up_is_not_waited_for_and_comes_into_force_later() -> None:
+    async def run() -> None:
+        term = Term(timeout_ms=50)
+        with term.slow:
+            for name in ("a", "b"):
+                with pytest.raises(RequestTimedOutError):
+                    await term.controller.change(term.set(name))
+        assert (await term.controller.change(term.set("c"))).config == {"a": "1", "c": "1"}
+        assert term.followed == [2, 3]
+
+    asyncio.run(run())
+
+
+def test_changes_of_requests_that_were_given_up_come_into_force_whole() -> None:
+    async def run() -> None:
+        term = Term()
+        with term.slow:
+            given_up = asyncio.ensure_future(term.controller.change(term.set("a")))
+            await asyncio.sleep(0.01)
+            given_up.cancel()
+            await asyncio.wait({given_up})
+        await term.controller.change(term.set("b"))
+        assert term.newest.config == {"a": "1", "b": "1"} and term.followed == [2, 3]
+
+    asyncio.run(run())
+
+
+def test_a_commit_of_unknown_outcome_is_settled_by_the_next_change() -> None:
+    async def run() -> None:
+        term = Term()
+        for number in range(3):
+            term.fails = 1
+            with pytest.raises(KafkaStorageError):
+                await term.controller.change(term.set(f"unknown-{number}"))
+            await term.controller.change(term.set(f"known-{number}"))
+        assert len(term.newest.config) == 6
+        assert term.followed == list(range(2, 8))
+
+    asyncio.run(run())
+
+
+def test_what_a_decision_raises_is_raised_and_nothing_is_committed() -> None:
+    def refuse(image: ClusterImage) -> ClusterImage:
+        raise StaleBrokerEpochError()
+
+    async def run() -> None:
+        term = Term()
+        with pytest.raises(StaleBrokerEpochError):
+            await term.controller.change(refuse)
+        assert term.newest.version == 1
+        assert (await term.controller.change(term.set("a"))).version == 2
+
+    asyncio.run(run())
+
+
+def test_a_deposed_controller_commits_nothing_and_may_be_elected_again() -> None:
+    async def run() -> None:
+        term = Term()
+        term.store.commit(claim(term.newest, 1))
+        for _ in range(2):
+            with pytest.raises(NotControllerError):
+                await term.controller.change(term.set("a"))
+            assert not term.controller.is_active
+        term.store.commit(claim(term.newest, 0))
+        term.controller.activate(term.newest)
+        assert (await term.controller.change(term.set("a"))).config == {"a": "1"}
+
+    asyncio.run(run())
+
+
+def test_a_term_that_began_during_a_refused_commit_goes_on() -> None:
+    async def run() -> None:
+        term = Term()
+        with term.slow:
+            earlier = asyncio.ensure_future(term.controller.change(term.set("a")))
+            await asyncio.sleep(0.05)
+            images: list[Any] = term.store._images
+            images.append(claim(claim(term.newest, 1), 0))
+            term.controller.resign()
+            term.controller.activate(term.newest)
+        with pytest.raises(NotControllerError):
+            await earlier
+        assert term.controller.is_active
+        assert (await term.controller.change(term.set("b"))).config == {"b": "1"}
+
+    asyncio.run(run())
