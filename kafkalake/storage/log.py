@@ -70,6 +70,8 @@ class Log(LogReader):
         swapped: Sequence[RewrittenSegment] = (),
         topic_id: UUID | None = None,
         events: LogEvents | None = None,
+        *,
+        is_replicated: bool = False,
     ) -> Log:
         """Open the log in `directory` (a path), creating it if missing, and recover it after an unclean shutdown.
 
@@ -77,6 +79,7 @@ class Log(LogReader):
         replicas (itself, if alone) have the records. `swapped`: the segments rewritten by jobs, as named in Delta. They take
         the place of the segments they replace. Without `open_files` the log has its own over `files`. `topic_id`: the topic
         that must own the directory (None: unchecked). `events`: the receiver of what happens from now on, recovery excluded.
+        is_replicated: other brokers have replicas, so that lost records are not marked here but copied again, see `was_cut`.
         Raise InconsistentTopicIdError if another topic owns it,
         KafkaStorageError if I/O fails or a file is damaged.
         """
@@ -85,8 +88,9 @@ class Log(LogReader):
             files_open = open_files if open_files is not None else OpenFiles(files)
             if topic_id is not None:
                 claim_directory(files_open.files, path, topic_id)
-            recovered = Recovery(path, config, clock, files_open, newer).run()
-            log = cls(LogAccess(path, config, clock, files_open), recovered, newer, events or NoEvents())
+            recovered = Recovery(path, config, clock, files_open, newer, is_replicated=is_replicated).run()
+            access = LogAccess(path, config, clock, files_open, is_replicated=is_replicated)
+            log = cls(access, recovered, newer, events or NoEvents())
         except (OSError, LakeError) as error:
             raise storage_error(path, "open", error) from error
         if log.flush_due():  # a retry of what was found is a duplicate, and acknowledged at once

@@ -16,14 +16,26 @@ logger = logging.getLogger(__name__)
 
 
 class LogAccess:
-    """Access to one log. `lock`: guards what changes. `config`: replaced by `configure` while the log is open."""
+    """Access to one log. `lock`: guards what changes. `config`: replaced by `configure` while the log is open.
 
-    def __init__(self, directory: str, config: LogConfig, clock: Clock, open_files: OpenFiles) -> None:
+    is_replicated: other brokers have replicas of it.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        config: LogConfig,
+        clock: Clock,
+        open_files: OpenFiles,
+        *,
+        is_replicated: bool = False,
+    ) -> None:
         self.directory = directory
         self.config = config
         self.clock = clock
         self.open_files = open_files
         self.files = open_files.files
+        self.is_replicated = is_replicated
         self.lock = threading.RLock()
         self.closed = False
 

@@ -70,6 +70,14 @@ class LogReader:
         return self._state.epochs.latest
 
     @property
+    def was_cut(self) -> bool:
+        """Return whether records were missing or damaged at the opening that may have been acknowledged.
+
+        Of a machine that was restarted they may be missing without a trace, above the recovery point.
+        """
+        return self._state.was_cut
+
+    @property
     def takeover_offset(self) -> int:
         """The offset below which the high watermark may lag that of the leader before, 0 if it does not."""
         state = self._state

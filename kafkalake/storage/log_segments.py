@@ -21,10 +21,10 @@ from kafkalake.storage.log_access import LogAccess
 from kafkalake.storage.log_events import LogEvents, NoEvents
 from kafkalake.storage.log_state import LogState
 from kafkalake.storage.open_files import OpenFile
-from kafkalake.storage.recovery import Recovered, Recovery, is_whole
+from kafkalake.storage.recovery import Recovered, Recovery
 from kafkalake.storage.sealed_segment import describe
 from kafkalake.storage.segment_names import SUFFIXES, begins_from, file_name
-from kafkalake.storage.segments import Cut, Segments
+from kafkalake.storage.segments import Cut, Segments, is_whole
 from kafkalake.storage.state import STATE_FILE, PartitionState, StateFile, boot_id
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class LogSegments:
         if not recovered.intact:
             self._state.snapshots.remove_above(state.log_end_offset)
             self._state_file.trim()
-            self.write_state(sync=recovered.start_moved)
+            self.write_state(sync=recovered.start_moved or recovered.was_cut)
             if recovered.start_moved:  # the log start must not move back after it was visible
                 access.files.sync_directory(directory)
         self.remove_before_start()
@@ -255,7 +255,7 @@ class LogSegments:
         if not is_rewritten:
             self._cut(cut)
         state.truncate(cut.base_offset, cut.offset)
-        self.write_state()
+        self._state_file.write(self._present()._replace(log_end_offset=cut.offset))
         return self._recover()
 
     def restart(self, offset: int) -> Recovered:
@@ -296,7 +296,8 @@ class LogSegments:
     def _recover(self) -> Recovered:
         access = self._access
         self.listed.forget()
-        return Recovery(access.directory, access.config, access.clock, access.open_files, self._swapped).run()
+        directory, config, clock, files = access.directory, access.config, access.clock, access.open_files
+        return Recovery(directory, config, clock, files, self._swapped, is_replicated=access.is_replicated).run()
 
     def _forget_above(self, offset: int, log_end_offset: int) -> None:
         """Write durably that neither the high watermark nor the recovery point is above `offset`, before a file is shorter.

@@ -26,6 +26,7 @@ class LogState:
     def __init__(self, access: LogAccess, recovered: Recovered) -> None:
         self._access = access
         self._epochs_path = f"{access.directory}/{LEADER_EPOCHS_FILE}"
+        self.was_cut = recovered.was_cut
         self.load(recovered)
 
     def load(self, recovered: Recovered) -> None:

@@ -18,6 +18,10 @@ segments that may not have reached the disk are verified too (`sealed_segment_re
       (missing, or written in another boot)
       else                                              never acknowledged, or a torn footer: truncate at p, and log it
 
+With other replicas nothing is refused or marked as lost: the log is cut where the first record is missing or damaged, later
+segments included, because the leader has the records, and offsets that mean something else here would never be noticed. Whether
+the removed bytes may have been acknowledged says `Recovered.was_cut`.
+
 Then the data is truncated, the indexes are rebuilt from the data, and `state` is written. In this order a crash in between
 recovers to the same result. Producer state is the newest whole snapshot plus a replay of the batch headers from there.
 """
@@ -31,7 +35,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kafkalake.clock import Clock
-from kafkalake.errors import CorruptSegmentError
+from kafkalake.record.message import REASONS, TORN
 from kafkalake.record.schema import PREAMBLE, footer
 from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.config import LogConfig
@@ -52,9 +56,9 @@ from kafkalake.storage.sealed_segment_recovery import (
     rewrite_indexes,
 )
 from kafkalake.storage.segment import FIRST_MESSAGE, Segment
-from kafkalake.storage.segment_names import parse_name
+from kafkalake.storage.segment_names import begins_from, parse_name
 from kafkalake.storage.segment_reader import Stop
-from kafkalake.storage.segments import check_rewritten
+from kafkalake.storage.segments import is_whole
 from kafkalake.storage.snapshot import Snapshot
 from kafkalake.storage.state import STATE_FILE, PartitionState, boot_id, load_state
 
@@ -74,6 +78,8 @@ class Recovered:
     active: ActiveSegment | None
     producers: Producers
     epochs: LeaderEpochs
+    was_cut: bool = False
+    """Whether records that may have been acknowledged are missing or damaged."""
 
 
 class Tail(Enum):
@@ -87,7 +93,14 @@ class Tail(Enum):
 
 
 def decide_tail(
-    found: SegmentScan, state: PartitionState | None, *, base: int, footer_right: bool, follows: bool, trusted: bool
+    found: SegmentScan,
+    state: PartitionState | None,
+    *,
+    base: int,
+    footer_right: bool,
+    follows: bool,
+    trusted: bool,
+    is_replicated: bool = False,
 ) -> Tail:
     """Decide as the table in the module's docstring.
 
@@ -98,6 +111,8 @@ def decide_tail(
         return Tail.APPEND
     if footer_right:
         return Tail.SEALED
+    if is_replicated:
+        return Tail.CUT
     if state is not None and found.content.next_offset < state.high_watermark:
         is_short = state.active_base_offset == base and found.size < state.active_position
         return Tail.LOST if not follows and (is_short or not trusted) else Tail.REFUSE
@@ -106,17 +121,17 @@ def decide_tail(
     return Tail.CUT
 
 
-def is_whole(directory: str, new: RewrittenSegment, open_files: OpenFiles) -> bool:
-    """Return whether a rewritten segment named in Delta is whole and covers its range. Log an error if not."""
-    segment = Segment(directory, new.base_offset, open_files, new.generation)
-    try:
-        check_rewritten(segment, new)
-    except (OSError, CorruptSegmentError) as error:
-        logger.error("a rewritten segment that Delta names is refused, the old ones stay: error=%s", error)
+def is_suspect(found: SegmentScan, tail: Tail, state: PartitionState | None, *, trusted: bool) -> bool:
+    """Return whether records may be missing or damaged that were acknowledged. Arguments as of `decide_tail`.
+
+    Only a write that the end of the process has interrupted leaves a message that is cut short and was not: nothing was
+    acknowledged of it, and the page cache has all that was written before.
+    """
+    if state is None or found.content.next_offset < state.log_end_offset or tail in (Tail.LOST, Tail.REFUSE):
+        return True
+    if tail is not Tail.CUT or found.stop is not Stop.DAMAGE:
         return False
-    finally:
-        segment.forget()
-    return True
+    return not (trusted and found.reason == REASONS[TORN])
 
 
 class Recovery:
@@ -129,9 +144,12 @@ class Recovery:
         clock: Clock,
         open_files: OpenFiles,
         swapped: Sequence[RewrittenSegment] = (),
+        *,
+        is_replicated: bool = False,
     ) -> None:
         self._directory = directory
         self._swapped = swapped
+        self._is_replicated = is_replicated
         self._config = config
         self._open_files = open_files
         self._files = open_files.files
@@ -149,7 +167,7 @@ class Recovery:
                 self._files.unlink(f"{self._directory}/{name}")
         loaded = load_state(self._files, f"{self._directory}/{STATE_FILE}")
         sequence, state = loaded if loaded is not None else (0, None)
-        epochs = self._load_epochs()
+        epochs = self._load_epochs(listing)
         if state is not None and state.clean and self._untouched(state, listing):
             producers = self._earlier(listing).snapshot_at(state.log_end_offset).producers
             return Recovered(state, sequence, True, False, listing, None, producers, epochs)
@@ -176,6 +194,7 @@ class Recovery:
             bases=listing.bases,
             snapshots=listing.snapshots,
             generations=listing.generations,
+            is_replicated=self._is_replicated,
         )
 
     def _untouched(self, state: PartitionState, listing: Listing) -> bool:
@@ -186,25 +205,36 @@ class Recovery:
     def _without_segments(
         self, state: PartitionState | None, sequence: int, listing: Listing, epochs: LeaderEpochs
     ) -> Recovered:
-        """Recover a new partition, or one whose segments were all deleted or lost. Assigned offsets are never reused."""
+        """Recover a new partition, or one whose segments were all deleted or lost. A leader alone never reuses assigned offsets."""
         end = state.log_end_offset if state is not None else max(listing.snapshots, default=0)
-        if state is not None and state.log_start_offset < end:
+        are_missing = state is not None and state.log_start_offset < end
+        if state is not None and are_missing:
             logger.error(
                 "segments are missing: directory=%s offsets=[%d, %d)", self._directory, state.log_start_offset, end
             )
+            end = state.log_start_offset if self._is_replicated else end
+        if self._is_replicated:
+            epochs.truncate_end(end)
         epoch = max(epochs.latest, state.leader_epoch if state is not None else -1)
         new = PartitionState(end, end, end, end, epoch, active_base_offset=end, recovery_point=end)
         producers = self._earlier(listing).snapshot_at(end).producers
-        return Recovered(new, sequence, False, _start_moved(state, new), listing, None, producers, epochs)
+        moved = _start_moved(state, new)
+        return Recovered(new, sequence, False, moved, listing, None, producers, epochs, are_missing)
 
     def _with_segments(
         self, state: PartitionState | None, sequence: int, listing: Listing, epochs: LeaderEpochs
     ) -> Recovered:
-        base = listing.bases[-1]
         trusted = state is not None and state.boot_id == boot_id() != bytes(16)
         earlier = self._earlier(listing)
-        point = state.recovery_point if state is not None else 0
-        snapshot = earlier.snapshot_at(base) if trusted else earlier.verify_from(point, epochs)
+        if trusted:
+            snapshot = earlier.snapshot_at(listing.bases[-1])
+            epochs.truncate_end(listing.bases[-1])
+        else:
+            snapshot = earlier.verify_from(state.recovery_point if state is not None else 0, epochs)
+        lost = listing.bases[len(earlier.bases) :] if self._is_replicated else []
+        if lost:
+            self._drop(listing, lost[0])
+        base = listing.bases[-1]
         generation = listing.generations.get(base, 0)
         segment = Segment(self._directory, base, self._open_files, generation)
         replay = Replay(
@@ -228,13 +258,17 @@ class Recovery:
             footer_right=footer_right,
             follows=follows is not None,
             trusted=trusted,
+            is_replicated=self._is_replicated,
         )
+        was_cut = bool(lost) or is_suspect(found, tail, state, trusted=trusted)
         if tail is Tail.REFUSE:
             found = past_damage(segment, found, replay)
         elif tail in (Tail.CUT, Tail.LOST) or (tail is Tail.APPEND and found.size < FIRST_MESSAGE):
             self._cut(segment, found)
         segment.forget()
-        end = max(found.content.next_offset, state.high_watermark if state is not None else 0)
+        end = found.content.next_offset
+        if state is not None and not self._is_replicated:
+            end = max(end, state.high_watermark)
         # A segment that marks lost records holds nothing else. Seal it also if a crash came before its footer.
         unsealed_loss = tail is Tail.APPEND and replay.has_losses
         goes_on = tail in (Tail.APPEND, Tail.CUT) and end == found.content.next_offset and not unsealed_loss
@@ -251,7 +285,8 @@ class Recovery:
             )
         if not generation:  # a job's files are whole, and its `.txnindex` has entries whose records compaction removed
             rewrite_indexes(self._open_files, active, replay, found, sealed=not to_be_sealed)
-        first_base = listing.bases[0]
+        # Without a state, a leader alone has shown its whole log. Others learn the high watermark again.
+        unknown = PartitionState(listing.bases[0], listing.bases[0] if self._is_replicated else end)
         if goes_on:
             listing.bases.pop()
             known_ms = state.active_created_ms if state is not None else 0
@@ -263,10 +298,20 @@ class Recovery:
             self._record_loss(
                 listing, active, tail, end, max(replay.epochs.latest, state.leader_epoch if state else -1)
             )
-        new = _state_after(state, found, after(snapshot, found), replay.epochs, end, first_base)
+        new = _state_after(state or unknown, found, after(snapshot, found), replay.epochs, end)
         moved = _start_moved(state, new)
         growing = active if goes_on else None
-        return Recovered(new, sequence, False, moved, listing, growing, replay.producers, replay.epochs)
+        return Recovered(new, sequence, False, moved, listing, growing, replay.producers, replay.epochs, was_cut)
+
+    def _drop(self, listing: Listing, base: int) -> None:
+        """Remove the segments from the one at `base` on, which follow one that has lost records, the last ones first."""
+        logger.error("segments behind lost records are removed: directory=%s from=%d", self._directory, base)
+        names = [name for name in self._files.list(self._directory) if begins_from(name, base)]
+        for name in sorted(names, reverse=True):
+            self._open_files.forget(f"{self._directory}/{name}")
+            self._files.unlink(f"{self._directory}/{name}")
+        self._files.sync_directory(self._directory)
+        listing.bases[:] = [each for each in listing.bases if each < base]
 
     def _record_loss(self, listing: Listing, last: ActiveSegment, tail: Tail, end: int, leader_epoch: int) -> None:
         """Seal the last segment and add one that marks the lost offsets."""
@@ -304,19 +349,18 @@ class Recovery:
         file = self._open_files.get(segment.path, write=True)
         write_all(self._files, file.descriptor, PREAMBLE, 0)
 
-    def _load_epochs(self) -> LeaderEpochs:
+    def _load_epochs(self, listing: Listing) -> LeaderEpochs:
         path = f"{self._directory}/{LEADER_EPOCHS_FILE}"
+        epochs = None
         try:
             epochs = decode_leader_epochs(read_file(self._files, path))
-        except FileNotFoundError:
-            return LeaderEpochs()
-        except OSError as error:  # recovery rebuilds it
-            logger.warning("a list of leader epochs that cannot be read is not used: file=%s error=%s", path, error)
-            return LeaderEpochs()
-        if epochs is None:
-            logger.warning("a damaged list of leader epochs is not used: file=%s", path)
-            return LeaderEpochs()
-        return epochs
+            reason: object = "damaged"
+        except OSError as error:
+            reason = error
+        if epochs is None and listing.bases:
+            logger.warning("leader epochs are taken from the segments: file=%s reason=%s", path, reason)
+            return self._earlier(listing).epochs()
+        return epochs or LeaderEpochs()
 
 
 def _start_moved(before: PartitionState | None, now: PartitionState) -> bool:
@@ -324,23 +368,23 @@ def _start_moved(before: PartitionState | None, now: PartitionState) -> bool:
 
 
 def _state_after(
-    state: PartitionState | None,
+    old: PartitionState,
     found: SegmentScan,
     newest: Snapshot,
     epochs: LeaderEpochs,
     end: int,
-    first_base: int,
 ) -> PartitionState:
     """Return the state of the recovered log that ends at `end`. The log itself fills in the active segment."""
-    old = state if state is not None else PartitionState(first_base, end)
     start = min(old.log_start_offset, end)
+    high_watermark = max(start, min(old.high_watermark, end))
     return PartitionState(
         log_start_offset=start,
-        high_watermark=max(start, old.high_watermark),
+        high_watermark=high_watermark,
         last_stable_offset=start,
         log_end_offset=end,
         leader_epoch=max(epochs.latest, old.leader_epoch),
         recovery_point=min(old.recovery_point, found.content.next_offset),
         max_timestamp=newest.max_timestamp,
         max_timestamp_offset=newest.max_timestamp_offset,
+        takeover_offset=old.takeover_offset if high_watermark < old.takeover_offset <= end else 0,
     )

@@ -120,7 +120,7 @@ def _read_whole(segment: Segment, position: int, end: int, max_bytes: int) -> tu
     length = max(max_bytes, _LEAST_READ_BYTES)
     while True:
         data = segment.read_bytes(position, min(length, end - position))
-        status = int(whole_messages(data, found))
+        status = int(whole_messages(data, max_bytes, found))
         if status == OK:
             return data.data, found.tolist()
         needed = int(found[0]) if found[0] else 4 * length

@@ -8,9 +8,12 @@ verified, and its footer and indexes are rebuilt. Damaged data stays, and reads 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 
+from kafkalake.errors import CorruptSegmentError
+from kafkalake.record import layout as at
 from kafkalake.record.schema import footer
 from kafkalake.storage.active_segment import ActiveSegment, reset_txn_index
 from kafkalake.storage.config import LogConfig
@@ -19,7 +22,7 @@ from kafkalake.storage.leader_epochs import LeaderEpochs
 from kafkalake.storage.lost_records_marker import record_loss
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import Producers
-from kafkalake.storage.replay import Replay
+from kafkalake.storage.replay import Replay, replay_epochs
 from kafkalake.storage.scanner import SegmentScan, good_message_after, scan_segment
 from kafkalake.storage.segment import FIRST_MESSAGE, Segment
 from kafkalake.storage.segment_names import TXN_INDEX_SUFFIX
@@ -42,15 +45,35 @@ class SealedSegmentRecovery:
         bases: list[int],
         snapshots: list[int],
         generations: Mapping[int, int],
+        is_replicated: bool = False,
     ) -> None:
         self._directory = directory
         self._config = config
         self._open_files = open_files
         self._now_ms = now_ms
-        self._bases = bases
+        self._bases = list(bases) if is_replicated else bases
+        self._is_replicated = is_replicated
         self._snapshots = snapshots
         self._generations = generations
         self._lost: list[int] = []
+
+    @property
+    def bases(self) -> list[int]:
+        """The base offsets of the segments, with other replicas only up to the one that has lost records."""
+        return self._bases
+
+    def epochs(self) -> LeaderEpochs:
+        """Return the leader epochs of the messages, from the first and the last one of each segment, which rarely differ.
+
+        Damaged segments are left out. Raise `OSError` if I/O fails.
+        """
+        epochs = LeaderEpochs()
+        for base in self._bases:
+            segment = self._segment(base)
+            with contextlib.suppress(CorruptSegmentError):
+                _add_epochs(segment, epochs)
+            segment.forget()
+        return epochs
 
     def snapshot_at(self, offset: int) -> Snapshot:
         """Return the producers as of log end `offset`. Raise `OSError` if I/O fails."""
@@ -96,6 +119,7 @@ class SealedSegmentRecovery:
         ends = self._bases[1:]
         # A segment that ends exactly there may have been sealed after the fsync.
         first = sum(end < recovery_point for end in ends)
+        epochs.truncate_end(self._bases[first])
         snapshot = self.snapshot_at(self._bases[first])
         for base, end in zip(self._bases[first:-1], ends[first:], strict=True):
             segment = self._segment(base)
@@ -107,6 +131,10 @@ class SealedSegmentRecovery:
                 pass  # the job fsynced it before committing it to Delta
             elif found.content.next_offset == end:
                 self._seal_again(base, snapshot, replay, found)
+            elif self._is_replicated:
+                segment.forget()
+                del self._bases[self._bases.index(base) + 1 :]
+                return self.snapshot_at(base)
             elif found.content.next_offset < end and self._is_gone(segment, found):
                 self._seal_again(base, snapshot, replay, found)
                 self._record_loss(base, snapshot, found, end, epochs.latest)
@@ -152,6 +180,19 @@ class SealedSegmentRecovery:
         file = self._open_files.get(segment.path, write=True)
         self._open_files.files.truncate(file.descriptor, found.end)
         segment.seal()
+
+
+def _add_epochs(segment: Segment, epochs: LeaderEpochs) -> None:
+    """Add the leader epochs of a segment. Raise `CorruptSegmentError` on damage, `OSError` if I/O fails."""
+    first = segment.read(FIRST_MESSAGE, 1, 1 << 62, 0)
+    if first is None:
+        return
+    entry = segment.index.last()
+    position = FIRST_MESSAGE if entry is None else entry[1]
+    last = segment.read(position, segment.end() - position, 1 << 62, 0)
+    replay_epochs(first.messages.headers, epochs)
+    if last is None or last.messages.headers[-1, at.LEADER_EPOCH] != epochs.latest:
+        scan_segment(segment, lambda messages, _: replay_epochs(messages.headers, epochs), columns=0)
 
 
 def after(snapshot: Snapshot, found: SegmentScan) -> Snapshot:

@@ -72,9 +72,11 @@ def _offsets(data: Bytes, position: int, ends: Int64s) -> int:
     return int(status)
 
 
-@compiled("int64(view, int64[::1])")
-def whole_messages(data: Bytes, found: Int64s) -> int:
-    """Find the whole messages at the start of `data`, by their frames. Only the metadata of the first and the last is verified.
+@compiled("int64(view, int64, int64[::1])")
+def whole_messages(data: Bytes, max_bytes: int, found: Int64s) -> int:
+    """Find the whole messages at the start of `data` by their frames: up to `max_bytes`, at least one.
+
+    Only the metadata of the first and the last is verified.
 
     Fills found int64[3]: their length, the first offset and the next offset. If the first one is not whole, found[0] is its
     length or, if even that cannot be read, 0. Return OK if there is one, else TORN or the fault.
@@ -87,6 +89,8 @@ def whole_messages(data: Bytes, found: Int64s) -> int:
     while position < len(data):
         status = check_frame(data, position, len(data), lengths)
         if status != OK or lengths[0] + lengths[1] > len(data) - position:
+            break
+        if last >= 0 and position + lengths[0] + lengths[1] > max_bytes:
             break
         last = position
         position += lengths[0] + lengths[1]

@@ -9,6 +9,7 @@ A consumer's next read begins where its last one ended. The last `_HINTS` such p
 from __future__ import annotations
 
 import contextlib
+import logging
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -27,6 +28,7 @@ from kafkalake.storage.scanner import good_message_after, scan_segment
 from kafkalake.storage.segment import FIRST_MESSAGE, Segment
 from kafkalake.storage.segment_reader import SegmentReader
 
+logger = logging.getLogger(__name__)
 _HINTS = 64
 
 
@@ -66,6 +68,19 @@ def check_rewritten(segment: Segment, named: RewrittenSegment) -> None:
         next_offset = messages.next_offset
     if next_offset != named.next_offset:
         raise CorruptSegmentError(segment.path, end, f"it does not end before offset {named.next_offset}")
+
+
+def is_whole(directory: str, new: RewrittenSegment, open_files: OpenFiles) -> bool:
+    """Return whether a rewritten segment named in Delta is whole and covers its range. Log an error if not."""
+    segment = Segment(directory, new.base_offset, open_files, new.generation)
+    try:
+        check_rewritten(segment, new)
+    except (OSError, CorruptSegmentError) as error:
+        logger.error("a rewritten segment that Delta names is refused, the old ones stay: error=%s", error)
+        return False
+    finally:
+        segment.forget()
+    return True
 
 
 class Cut(NamedTuple):

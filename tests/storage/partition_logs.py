@@ -39,12 +39,15 @@ def open_log(
     files: Files = REAL_FILES,
     topic_id: UUID | None = None,
     events: LogEvents | None = None,
+    *,
+    is_replicated: bool = False,
     **config: object,
 ) -> Log:
     """The log in `directory`, of that topic if any; `config` are fields of `LogConfig`."""
     config.setdefault("file_delete_delay_ms", 0)
     settings = LogConfig(**config)  # type: ignore[arg-type]
-    return Log.open(directory, settings, clock or ManualClock(), files, OpenFiles(files, 16), (), topic_id, events)
+    opened, clock = OpenFiles(files, 16), clock or ManualClock()
+    return Log.open(directory, settings, clock, files, opened, (), topic_id, events, is_replicated=is_replicated)
 
 
 def append(log: Log, *batches: ProducerBatch, epoch: int = 0) -> list[AppendResult | KafkaError]:

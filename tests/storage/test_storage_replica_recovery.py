@@ -1,0 +1,149 @@
+"""A replica's log after a kill or a loss of power: cut where a record is missing or damaged, and copied again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from manual_clock import ManualClock
+from partition_logs import append
+from record_batches import simple_batch
+from replica_logs import assert_same, copied, epochs_of, open_follower, reads_of, written
+
+from kafkalake.storage import log_segments, recovery
+from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE
+from kafkalake.storage.log import Log
+from kafkalake.storage.lost_records import LOST_SEGMENT_BYTES
+from kafkalake.storage.state import STATE_FILE, read_state
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def leader(tmp_path: Path, clock: ManualClock) -> Log:
+    return written(tmp_path / "leader", clock)
+
+
+@pytest.fixture
+def here(tmp_path: Path, leader: Log, clock: ManualClock) -> Path:
+    """The directory of a follower that has copied all and was killed."""
+    follower = open_follower(tmp_path / "follower", clock)
+    copied(leader, follower)
+    follower.discard()
+    return tmp_path / "follower"
+
+
+def restart_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (recovery, log_segments):
+        monkeypatch.setattr(module, "boot_id", lambda: bytes([7] * 16))
+
+
+def last_data(directory: Path) -> Path:
+    return max(path for path in directory.iterdir() if path.suffix == ".arrow")
+
+
+def assert_copied_again(leader: Log, here: Path, clock: ManualClock, end: int) -> None:
+    """Assert that the log is cut at `end`, says so, at the next opening too, and is then copied on."""
+    follower = open_follower(here, clock)
+    assert follower.was_cut
+    assert follower.log_end_offset == end
+    assert follower.high_watermark <= end
+    follower.discard()
+    follower = open_follower(here, clock)
+    assert follower.log_end_offset == end
+    assert not follower.was_cut, "what is missing is known by now"
+    copied(leader, follower)
+    assert_same(leader, follower)
+    assert not any(path.stat().st_size == LOST_SEGMENT_BYTES for path in here.iterdir())
+
+
+def test_a_killed_follower_was_not_cut(leader: Log, here: Path, clock: ManualClock) -> None:
+    follower = open_follower(here, clock)
+    assert not follower.was_cut
+    assert_same(leader, follower)
+
+
+def test_a_write_that_the_kill_interrupted_was_not_acknowledged(leader: Log, here: Path, clock: ManualClock) -> None:
+    append(leader, simple_batch([b"more"], producer_id=4, epoch=0, sequence=200), epoch=leader.latest_epoch)
+    read = leader.read_replica(read_state(here).log_end_offset, 1)
+    for length in (1, 700, len(read.messages) - 1):
+        with last_data(here).open("ab") as file:
+            file.write(read.messages[:length])
+        follower = open_follower(here, clock)
+        assert not follower.was_cut
+        follower.discard()
+    follower = open_follower(here, clock)
+    copied(leader, follower)
+    assert_same(leader, follower)
+
+
+def test_a_tail_that_power_took_is_copied_again(
+    leader: Log, here: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restart_machine(monkeypatch)
+    last = reads_of(leader)[-1]
+    data = last_data(here).read_bytes()
+    last_data(here).write_bytes(data[: -len(last.messages) // 2])
+    assert_copied_again(leader, here, clock, last.first_offset)
+
+
+def test_a_damaged_message_is_copied_again(leader: Log, here: Path, clock: ManualClock) -> None:
+    data = bytearray(last_data(here).read_bytes())
+    data[1_200] ^= 1
+    last_data(here).write_bytes(data)
+    assert_copied_again(leader, here, clock, reads_of(leader)[-1].segment_base_offset)
+
+
+def test_segments_behind_lost_records_are_copied_again(
+    leader: Log, here: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restart_machine(monkeypatch)
+    base = leader.sealed_base_offsets[3]
+    path = here / f"{base:020d}.arrow"
+    path.write_bytes(path.read_bytes()[:1_500])
+    end = next(read.next_offset for read in reads_of(leader) if read.segment_base_offset == base)
+    assert_copied_again(leader, here, clock, end)
+
+
+def test_without_its_segments_a_replica_begins_at_its_log_start(leader: Log, here: Path, clock: ManualClock) -> None:
+    for path in here.glob("0*"):
+        path.unlink()
+    assert_copied_again(leader, here, clock, 0)
+
+
+def test_without_its_state_a_replica_shows_nothing_before_it_is_told(
+    leader: Log, here: Path, clock: ManualClock
+) -> None:
+    (here / STATE_FILE).unlink()
+    follower = open_follower(here, clock)
+    assert follower.was_cut
+    assert (follower.high_watermark, follower.log_end_offset) == (0, leader.log_end_offset)
+    copied(leader, follower)
+    assert_same(leader, follower)
+
+
+@pytest.mark.parametrize("data", [None, b"", b"KLLE damaged"])
+@pytest.mark.parametrize("ends", ["close", "discard"])
+def test_leader_epochs_are_found_in_the_segments(
+    leader: Log, here: Path, clock: ManualClock, data: bytes | None, ends: str
+) -> None:
+    getattr(open_follower(here, clock), ends)()
+    (here / LEADER_EPOCHS_FILE).unlink()
+    if data is not None:
+        (here / LEADER_EPOCHS_FILE).write_bytes(data)
+    follower = open_follower(here, clock)
+    assert epochs_of(follower) == epochs_of(leader)
+
+
+def test_epochs_of_removed_records_do_not_come_back(leader: Log, here: Path, clock: ManualClock) -> None:
+    """The list of epochs is replaced without a sync, so an earlier one may be there after a loss of power."""
+    before = (here / LEADER_EPOCHS_FILE).read_bytes()
+    follower = open_follower(here, clock)
+    follower.truncate_to(leader.end_offset_for_epoch(14)[1], below_high_watermark=True)
+    follower.discard()
+    (here / LEADER_EPOCHS_FILE).write_bytes(before)
+    follower = open_follower(here, clock)
+    assert follower.latest_epoch == 14
