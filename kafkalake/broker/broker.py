@@ -23,9 +23,11 @@ from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
 from kafkalake.broker.partitions.fetch import FetchService
 from kafkalake.broker.partitions.fetch_sessions import FetchSessionCache
 from kafkalake.broker.partitions.leader_replicas import LeaderReplicas
+from kafkalake.broker.partitions.isr_changes import IsrChanges
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import Alarm, Purgatory, Timers
+from kafkalake.broker.partitions.replica_fetch import ReplicaFetchService
 from kafkalake.broker.partitions.replicas import ReplicaObserver, Replicas
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topic, Topics
@@ -141,6 +143,17 @@ class Broker:
         )
         self.controller = self.membership.controller
         self.producer_ids = ProducerIds(self.membership.allocate_producer_ids)
+        self.isr_changes = IsrChanges(
+            broker_id,
+            self.topics,
+            controller=lambda: self.membership.current_controller,
+            broker_epoch=lambda: self.membership.broker_epoch,
+            advance=self.append_queue.advance,
+            later=self.timers.schedule,
+            clock=clock,
+            lag_ms=lambda: self.config.replica_lag_time_max_ms,
+        )
+        self.replica_fetches = ReplicaFetchService(self.topics, self.purgatory, self.isr_changes)
         self.topic_admin = TopicAdmin(
             topics=self.topics,
             controller=self.controller,
@@ -232,6 +245,7 @@ class Broker:
     def finish_waiting(self) -> None:
         """Complete all pending requests with what is available now. Called when the broker stops."""
         self.producer_ids.stop()
+        self.isr_changes.stop()
         call_isolated(CallbackLoop.COORDINATED, self.staged.stop)
         self.flush()
         call_isolated(CallbackLoop.COORDINATED, self.transactions.stop)

@@ -340,6 +340,7 @@ class Node:
             each.begin(broker.scheduler)
         Upkeep(broker, store, self._on_metadata).begin()
         broker.membership.begin(broker.scheduler)
+        broker.isr_changes.begin(broker.scheduler)
         if self._with_jobs:
             broker.scheduler.once("jobs", lambda: run_jobs(self.lake))
 

@@ -51,6 +51,7 @@ from kafkalake.server.handlers import (
     envelope,
     expire_delegation_token,
     fetch,
+    fetch_segment,
     find_coordinator,
     heartbeat,
     incremental_alter_configs,
@@ -84,12 +85,13 @@ from kafkalake.wire.messages import (
     membership,
     offsets,
     records,
+    replication,
     security,
     topics,
     transactions,
 )
 from kafkalake.wire.messages.message import Message, Response
-from kafkalake.wire.messages.schemas import CONTROLLER_VOTE_KEY, UPDATE_IMAGE_KEY
+from kafkalake.wire.messages.schemas import CONTROLLER_VOTE_KEY, FETCH_SEGMENT_KEY, UPDATE_IMAGE_KEY
 from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
 from kafkalake.wire.produce_request import ProduceBody
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
@@ -167,7 +169,7 @@ TXN_OFFSET_COMMIT_KEY = 28
 _ALL = (
     # Apache Kafka 4 advertises Produce from 0 on too: librdkafka compresses only where it sees that version.
     _api(PRODUCE_KEY, 3, 13, ProduceBody, produce.handle, "Produce", 0, topic=WRITE, transactional_id=WRITE),
-    _api(1, 4, 18, records.FetchRequest, fetch.handle, topic=READ),
+    _api(1, 4, 18, records.FetchRequest, fetch.handle, topic=READ, cluster=CLUSTER_ACTION),
     _api(2, 1, 10, records.ListOffsetsRequest, list_offsets.handle, topic=DESCRIBE),
     _api(3, 0, 13, cluster.MetadataRequest, metadata.handle, topic=DESCRIBE),
     _api(OFFSET_COMMIT_KEY, 2, 9, offsets.OffsetCommitRequest, offset_commit.handle, group=READ, topic=READ),
@@ -237,11 +239,12 @@ _BETWEEN_BROKERS = (
     _api(62, 0, 4, membership.BrokerRegistrationRequest, broker_registration.handle, cluster=CLUSTER_ACTION),
     _api(63, 0, 1, membership.BrokerHeartbeatRequest, broker_heartbeat.handle, cluster=CLUSTER_ACTION),
     _api(67, 0, 0, membership.AllocateProducerIdsRequest, allocate_producer_ids.handle, cluster=CLUSTER_ACTION),
+    _api(FETCH_SEGMENT_KEY, 0, 0, replication.FetchSegmentRequest, fetch_segment.handle, cluster=CLUSTER_ACTION),
     _api(UPDATE_IMAGE_KEY, 0, 0, membership.UpdateImageRequest, update_image.handle, cluster=CLUSTER_ACTION),
     _api(CONTROLLER_VOTE_KEY, 0, 0, membership.ControllerVoteRequest, controller_vote.handle, cluster=CLUSTER_ACTION),
 )
 # fmt: on
-"""Kafka's, but for the last two. Clients have no use for them, so ApiVersions lists them to brokers only, as in Kafka."""
+"""Kafka's, but for the last three. Clients have no use for them, so ApiVersions lists them to brokers only, as in Kafka."""
 
 _OWN = (
     _api(

@@ -11,12 +11,21 @@ from uuid import UUID
 
 from kafkalake.unsigned_varint import append_unsigned_varint
 from kafkalake.wire.messages.message import Buffer
+from kafkalake.wire.messages.schemas import OWN_FROM
 
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _ABORTED = struct.Struct(">qq")
 _PARTITION_4 = struct.Struct(">ihqq")
 _PARTITION_5 = struct.Struct(">ihqqq")
+_INT64 = struct.Struct(">q")
+_EPOCH_END = struct.Struct(">iq")
+_WHOLE_SEGMENT = struct.Struct(">qqiqq")
+_NO_TRANSACTIONS_NO_REPLICA = b"\x01\xff\xff\xff\xff"
+
+
+def _diverging_field(diverging: tuple[int, int]) -> tuple[int, bytes]:
+    return 0, _EPOCH_END.pack(*diverging) + b"\x00"
 
 
 class FetchResponseEncoder:
@@ -88,13 +97,48 @@ class FetchResponseEncoder:
             self._pieces += records
             self._current = bytearray()
             self._pieces.append(self._current)
-        if not flexible:
-            return
-        if diverging is None:
-            self._current.append(0)
-        else:
-            self._current += b"\x01\x00\x0d"  # one field: tag 0, 13 bytes
-            self._current += struct.pack(">iq", *diverging) + b"\x00"
+        if flexible:
+            self._append_tagged([] if diverging is None else [_diverging_field(diverging)])
+
+    def add_followed_partition(
+        self,
+        index: int,
+        error_code: int,
+        offsets: tuple[int, int, int],
+        messages: Buffer,
+        diverging: tuple[int, int] | None,
+        segment_base_offset: int,
+        ends_segment: bool,
+        whole: tuple[int, int, int, int, int] | None,
+    ) -> None:
+        """Add a partition for a follower, with kafkalake's own fields (`messages.schemas.PartitionData`).
+
+        `offsets`, `diverging`: as for `add_partition`. `messages` is not copied. `whole`: the fields of `WholeSegment`.
+        """
+        out = self._current
+        out += _PARTITION_5.pack(index, error_code, *offsets)
+        out += _NO_TRANSACTIONS_NO_REPLICA
+        self._append_length(len(messages))
+        if len(messages):
+            self._current = bytearray()
+            self._pieces += (messages, self._current)
+        fields = [] if diverging is None else [_diverging_field(diverging)]
+        if segment_base_offset >= 0:
+            fields.append((OWN_FROM, _INT64.pack(segment_base_offset)))
+        if ends_segment:
+            fields.append((OWN_FROM + 1, b"\x01"))
+        if whole is not None:
+            fields.append((OWN_FROM + 2, _WHOLE_SEGMENT.pack(*whole) + b"\x00"))
+        self._append_tagged(fields)
+
+    def _append_tagged(self, fields: Sequence[tuple[int, bytes]]) -> None:
+        """Append tagged fields, in order of their tags."""
+        out = self._current
+        append_unsigned_varint(out, len(fields))
+        for tag, value in fields:
+            append_unsigned_varint(out, tag)
+            append_unsigned_varint(out, len(value))
+            out += value
 
     def end_topic(self) -> None:
         """End a topic."""

@@ -22,6 +22,7 @@ from kafkalake.wire.messages.records import (
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
+    WholeSegment,
 )
 from kafkalake.wire.produce_request import ProducedTopic
 from kafkalake.wire.produce_response import encode_produced
@@ -105,3 +106,42 @@ def test_fetch(version: int) -> None:
         responses=[FetchableTopicResponse(topic=name, topic_id=TOPIC_ID, partitions=partitions) for name in NAMES],
     )
     assert b"".join(out.finish()) == encode_response(1, version, 5, expected)
+
+
+@pytest.mark.parametrize(
+    "whole", [None, WholeSegment(base_offset=5, next_offset=9, generation=2, size_bytes=300, txn_index_bytes=24)]
+)
+@pytest.mark.parametrize("diverging", [None, EpochEndOffset(epoch=3, end_offset=9)])
+@pytest.mark.parametrize("ends_segment", [True, False])
+@pytest.mark.parametrize("segment", [-1, 0, 2**40])
+def test_fetch_of_a_follower(
+    whole: WholeSegment | None, diverging: EpochEndOffset | None, ends_segment: bool, segment: int
+) -> None:
+    fields = {"segment_base_offset": segment, "ends_segment": ends_segment} | (
+        {} if whole is None else {"whole_segment": whole}
+    )
+    data = PartitionData(
+        partition_index=4,
+        error_code=1,
+        high_watermark=2**40,
+        last_stable_offset=8,
+        log_start_offset=2,
+        records=b"a" * 300,
+        diverging_epoch=diverging,
+        **fields,  # type: ignore[arg-type]
+    )
+    out = FetchResponseEncoder(18, 5, 0, 0, 1)
+    out.begin_topic(TOPIC_ID, 1)
+    out.add_followed_partition(
+        4,
+        1,
+        (2**40, 8, 2),
+        memoryview(b"a" * 300),
+        None if diverging is None else (diverging.epoch, diverging.end_offset),
+        segment,
+        ends_segment,
+        None if whole is None else (5, 9, 2, 300, 24),
+    )
+    out.end_topic()
+    expected = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[data])])
+    assert b"".join(out.finish()) == encode_response(1, 18, 5, expected)

@@ -115,6 +115,16 @@ class Membership:
         """The epoch of this broker's registration, `NO_EPOCH` before it."""
         return self._epoch
 
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch under which this incarnation is registered, `NO_EPOCH` before."""
+        return self._epoch
+
+    @property
+    def current_controller(self) -> ClusterController:
+        """The controller, on this broker or on another one."""
+        return self.controller if self.controller.is_active else self.others.controller
+
     # Joining
 
     async def join(self, here: BrokerRegistration, read_topics: Callable[[], TopicsRead]) -> None:

@@ -241,11 +241,19 @@ class Partition:
 
         Raise `KafkaStorageError` on I/O errors.
         """
-        log, leadership = self.log, self.leadership
-        end = log.log_end_offset
-        if leadership.followers:
-            end = high_watermark(leadership, end, log.high_watermark, self._joining)
-        log.advance_high_watermark(end)
+        if self.leadership.followers:
+            self.log.advance_high_watermark(self._committed_end())
+        else:
+            self.log.advance_high_watermark(self.log.log_end_offset)
+
+    def _committed_end(self) -> int:
+        log = self.log
+        return high_watermark(self.leadership, log.log_end_offset, log.high_watermark, self._joining)
+
+    @property
+    def can_advance(self) -> bool:
+        """Return whether the high watermark may move, by what is known of the replicas now."""
+        return self._committed_end() > self.log.high_watermark
 
     def commit(self, appended: list[PendingAppend], done: list[PendingAppend], now_ms: int) -> None:
         """Advance the high watermark (step two) and add to `done` the batches whose results are final by that.

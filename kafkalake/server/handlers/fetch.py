@@ -2,7 +2,7 @@
 
 - 5: log start offset. 7: sessions (KIP-227). 9: current leader epoch (KIP-320). 10: zstd. 11: rack. 12: flexible, last
   fetched epoch and diverging epoch (KIP-595). 13: topics by id (KIP-516). 15-18: differ for replicas only;
-  18 sends the leader a follower's high watermark (KIP-1166).
+  18 sends the leader a follower's high watermark (KIP-1166). Brokers that follow use 18 (`fetch_as_follower`).
 - Records come from the cache of producers' bytes, or are encoded here from the stored Arrow messages.
 - A consumer without zstd (below version 10) gets UNSUPPORTED_COMPRESSION_TYPE for a topic with `compression.type` zstd.
 
@@ -29,6 +29,7 @@ from kafkalake.broker.partitions.fetched import (
 from kafkalake.errors import CorruptMessageError, LakeError, UnsupportedCompressionTypeError
 from kafkalake.record import layout as at
 from kafkalake.server.authorizer import Resource
+from kafkalake.server.handlers import fetch_as_follower
 from kafkalake.server.request import Request
 from kafkalake.wire.fetch_response import FetchResponseEncoder
 from kafkalake.wire.messages import records
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _NO_TOPIC_ID = UUID(int=0)
 _ZSTD_SINCE = 10
+_FOLLOWERS_SINCE = 18
 INLINE_BYTES = 128 * 1024
 """Most bytes compressed on the event loop: 4 ms of gzip. More are compressed in a thread."""
 INLINE_PARTITIONS = 1_000
@@ -46,6 +48,9 @@ INLINE_PARTITIONS = 1_000
 
 def handle(request: Request[records.FetchRequest]) -> Generator[None, None, None]:
     body = request.body
+    if body.replica_state is not None and body.replica_state.replica_id >= 0 and request.version >= _FOLLOWERS_SINCE:
+        yield from fetch_as_follower.handle(request, body.replica_state)
+        return
     by_id = request.version >= 13
     partitions: list[FetchPartition] = []
     for topic in body.topics:

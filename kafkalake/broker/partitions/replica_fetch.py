@@ -1,0 +1,255 @@
+"""Fetches of the brokers that follow partitions led here: whole Arrow messages up to the log end, as they lie in the files.
+
+A fetch at an offset is also the follower's word that it has all before, which moves the high watermark and the ISR (`isr_changes`).
+It waits for bytes beyond the log end, not the high watermark. A follower that does not know the newest watermark of its records is
+answered at once (KIP-1166), so that it lags by one fetch at most.
+
+A partition's answer has at least one message if there is one and no partition before it has any; a message is never cut.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from kafkalake.broker.partitions.fetch import corrupt
+from kafkalake.broker.partitions.isr_changes import IsrChanges
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory
+from kafkalake.broker.partitions.topics import Topics
+from kafkalake.cluster.partition_changes import ANY_EPOCH
+from kafkalake.cluster.replication import EpochEnd, ReplicaFetch, check_replica, diverging_epoch
+from kafkalake.errors import (
+    CorruptSegmentError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    UnknownTopicIdError,
+    as_value,
+)
+from kafkalake.storage.replica_read import ReplicaRead, SegmentRef
+
+logger = logging.getLogger(__name__)
+
+SEGMENT_BYTES_MAX = 4 * 1024 * 1024
+"""The limit on bytes of a segment's file in one answer."""
+_UNKNOWN = -1
+
+
+class FollowedPartition(NamedTuple):
+    """A partition that a follower asks for: in the leader epoch, and with the records, log start and watermark that it knows."""
+
+    topic_id: UUID
+    number: int
+    offset: int
+    bytes_max: int
+    leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerFetch:
+    """A follower's request. broker_epoch: of the incarnation that asks, or `ANY_EPOCH`."""
+
+    broker_id: int
+    broker_epoch: int
+    partitions: Sequence[FollowedPartition]
+    bytes_min: int
+    bytes_max: int
+    wait_ms: int
+
+
+@dataclass(slots=True)
+class FollowedAnswer:
+    """The answer for one partition. Offsets are -1 if `error` leaves them unknown.
+
+    read: None with an error or `diverging`. segment_base_offset: where its messages, or the next ones, lie; if the offset is out of
+    range, the first offset that a follower can copy.
+    """
+
+    asked: FollowedPartition
+    error: KafkaError | None = None
+    high_watermark: int = _UNKNOWN
+    last_stable_offset: int = _UNKNOWN
+    log_start_offset: int = _UNKNOWN
+    segment_base_offset: int = _UNKNOWN
+    read: ReplicaRead | None = None
+    diverging: EpochEnd | None = None
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of its messages."""
+        return 0 if self.read is None else len(self.read.messages)
+
+    @property
+    def is_urgent(self) -> bool:
+        """Return whether it is answered at once, whatever the request waits for."""
+        if (
+            self.error is not None
+            or self.diverging is not None
+            or (self.read is not None and self.read.whole is not None)
+        ):
+            return True
+        return self.asked.high_watermark < min(self.high_watermark, self.asked.offset)
+
+
+@dataclass(slots=True)
+class _Pass:
+    """The result of one pass over the partitions. watched: of each partition the bytes appended when it was read."""
+
+    answers: list[FollowedAnswer] = field(default_factory=list)
+    watched: dict[Partition, int] = field(default_factory=dict)
+    asked: dict[Partition, FollowedPartition] = field(default_factory=dict)
+    bytes: int = 0
+    is_urgent: bool = False
+
+
+class ReplicaFetchService:
+    """The reader of followers' fetches."""
+
+    def __init__(self, topics: Topics, purgatory: Purgatory, changes: IsrChanges) -> None:
+        self._topics = topics
+        self._purgatory = purgatory
+        self._changes = changes
+
+    def fetch(
+        self, request: FollowerFetch, reply: Callable[[list[FollowedAnswer]], None]
+    ) -> Generator[None, None, DelayedOperation | None]:
+        """Answer now and return None, or return the operation that waits in the purgatory. Yields between partitions."""
+        found = _Pass()
+        yield from self._read_into(found, request, is_new=True)
+        if found.is_urgent or found.bytes >= request.bytes_min or request.wait_ms <= 0 or not request.partitions:
+            reply(found.answers)
+            return None
+        operation = _WaitingFetch(self, request, found, reply)
+        if any(operation.is_complete(partition) for partition in found.watched):
+            operation.complete()
+            return None
+        self._purgatory.watch(operation, found.watched, request.wait_ms)
+        return operation
+
+    def read_again(self, request: FollowerFetch) -> list[FollowedAnswer]:
+        """Return the answers of a request that has waited."""
+        found = _Pass()
+        for _ in self._read_into(found, request, is_new=False):
+            pass
+        return found.answers
+
+    def segment(self, request: FollowerFetch, generation: int) -> tuple[Partition, SegmentRef]:
+        """Return the partition and the whole segment that begin at the offset asked for.
+
+        Raise as a fetch, `OffsetOutOfRangeError` if no segment of that generation begins there.
+        """
+        (asked,) = request.partitions
+        partition = self._find(request, asked)
+        try:
+            whole = partition.log.read_replica(asked.offset, 1).whole
+        except CorruptSegmentError as error:
+            raise corrupt(error) from error
+        if whole is None or (whole.base_offset, whole.generation) != (asked.offset, generation):
+            raise OffsetOutOfRangeError(f"no segment begins at offset {asked.offset} in generation {generation}")
+        return partition, whole
+
+    def _read_into(self, found: _Pass, request: FollowerFetch, *, is_new: bool) -> Generator[None, None, None]:
+        for asked in request.partitions:
+            answer = FollowedAnswer(asked)
+            try:
+                partition = self._find(request, asked)
+                found.watched[partition] = partition.appended_bytes
+                found.asked[partition] = asked
+                left = request.bytes_max - found.bytes
+                self._read(partition, request, answer, left if found.bytes else max(left, 1), is_new=is_new)
+            except KafkaError as error:
+                answer.error = as_value(error)
+            except CorruptSegmentError as error:
+                answer.error = corrupt(error)
+            except Exception:  # one bad partition must not affect the others
+                logger.exception("replica fetch failed topic_id=%s partition=%d", asked.topic_id, asked.number)
+                answer.error = KafkaError("the partition cannot be read")
+            if answer.error is not None:
+                answer.read = None
+            found.bytes += answer.bytes
+            found.is_urgent |= answer.is_urgent
+            found.answers.append(answer)
+            yield
+
+    def _find(self, request: FollowerFetch, asked: FollowedPartition) -> Partition:
+        """Return the partition.
+
+        Raise `UnknownTopicIdError`, `NotLeaderOrFollowerError`, the error of another leader epoch, that of `check_replica`.
+        """
+        topic = self._topics.find_id(asked.topic_id)
+        if topic is None:
+            raise UnknownTopicIdError()
+        partition = topic.leader(asked.number)
+        partition.check_leader_epoch(asked.leader_epoch)
+        broker = self._topics.image.brokers.get(request.broker_id)
+        registered = ANY_EPOCH if broker is None else broker.epoch
+        check_replica(partition.leadership, _fetch_of(request, asked), registered)
+        return partition
+
+    def _read(
+        self, partition: Partition, request: FollowerFetch, answer: FollowedAnswer, bytes_max: int, *, is_new: bool
+    ) -> None:
+        """Fill the answer, after counting the fetch. `bytes_max` 0: without messages."""
+        asked, log = answer.asked, partition.log
+        answer.log_start_offset, answer.high_watermark = log.log_start_offset, log.high_watermark
+        try:
+            if asked.last_fetched_epoch >= 0:
+                own = EpochEnd(*log.end_offset_for_epoch(asked.last_fetched_epoch))
+                answer.diverging = diverging_epoch(
+                    asked.last_fetched_epoch, asked.offset, own, log.replica_start_offset
+                )
+            if answer.diverging is None and (bytes_max > 0 or asked.offset == log.log_end_offset):
+                answer.read = log.read_replica(asked.offset, min(asked.bytes_max, bytes_max))
+            elif not log.replica_start_offset <= asked.offset <= log.log_end_offset:
+                raise OffsetOutOfRangeError()
+        except OffsetOutOfRangeError:
+            answer.segment_base_offset = log.replica_start_offset
+            raise
+        if answer.diverging is not None:
+            return
+        if is_new:
+            self._changes.note_fetch(partition, _fetch_of(request, asked))
+        answer.high_watermark, answer.last_stable_offset = log.high_watermark, log.last_stable_offset
+        if answer.read is not None:
+            answer.segment_base_offset = answer.read.segment_base_offset
+
+
+def _fetch_of(request: FollowerFetch, asked: FollowedPartition) -> ReplicaFetch:
+    return ReplicaFetch(request.broker_id, request.broker_epoch, asked.offset, asked.log_start_offset)
+
+
+class _WaitingFetch(DelayedOperation):
+    """A follower's fetch that waits for bytes, a newer watermark, or the end of the leadership."""
+
+    def __init__(
+        self,
+        service: ReplicaFetchService,
+        request: FollowerFetch,
+        found: _Pass,
+        reply: Callable[[list[FollowedAnswer]], None],
+    ) -> None:
+        super().__init__()
+        self._service = service
+        self._request = request
+        self._reply = reply
+        self._asked = found.asked
+        self._bytes_seen = found.watched
+        self._bytes_wanted = request.bytes_min - found.bytes
+
+    def is_complete(self, key: Hashable) -> bool:
+        assert isinstance(key, Partition)
+        asked = self._asked[key]
+        self._bytes_wanted -= key.appended_bytes - self._bytes_seen[key]
+        self._bytes_seen[key] = key.appended_bytes
+        if self._bytes_wanted <= 0 or key.removed or asked.leader_epoch != key.leader_epoch:
+            return True
+        return asked.high_watermark < min(key.log.high_watermark, asked.offset)
+
+    def complete(self) -> None:
+        self._reply(self._service.read_again(self._request))

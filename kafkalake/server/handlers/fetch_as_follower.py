@@ -1,0 +1,82 @@
+"""Fetch (1), version 18, of a broker that follows partitions led here: whole Arrow messages, by topic ids, without a session.
+
+Only for brokers: CLUSTER_ACTION, and the epoch of the broker (KIP-903). `broker.partitions.replica_fetch` has the rules. Messages
+are not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from uuid import UUID
+
+from kafkalake.broker.partitions.replica_fetch import FollowedAnswer, FollowedPartition, FollowerFetch
+from kafkalake.errors import ClusterAuthorizationError
+from kafkalake.server.authorizer import CLUSTER_NAME, Resource
+from kafkalake.server.request import Request
+from kafkalake.wire.fetch_response import FetchResponseEncoder
+from kafkalake.wire.messages.message import Buffer
+from kafkalake.wire.messages.records import FetchRequest, ReplicaState
+
+_NO_TOPIC_ID = UUID(int=0)
+WAIT_MS_MAX = 60_000
+
+
+def handle(request: Request[FetchRequest], follower: ReplicaState) -> Generator[None, None, None]:
+    body = request.body
+    if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
+        _refuse(request, ClusterAuthorizationError.code)
+        return
+    partitions: list[FollowedPartition] = []
+    for topic in body.topics:
+        topic_id = topic.topic_id or _NO_TOPIC_ID
+        for each in topic.partitions:
+            partitions.append(
+                FollowedPartition(
+                    topic_id,
+                    each.partition,
+                    each.fetch_offset,
+                    each.partition_max_bytes,
+                    each.current_leader_epoch,
+                    each.last_fetched_epoch,
+                    each.log_start_offset,
+                    each.high_watermark,
+                )
+            )
+            yield
+    wait_ms = min(max(body.max_wait, 0), WAIT_MS_MAX)
+    asked = FollowerFetch(
+        follower.replica_id, follower.replica_epoch, partitions, body.min_bytes, body.max_bytes, wait_ms
+    )
+    broker = request.context.broker
+    waiting = yield from broker.replica_fetches.fetch(
+        asked, request.guarded(lambda answers: request.reply_buffers(_encode(request.correlation_id, answers)))
+    )
+    if waiting is not None:
+        request.call_if_abandoned(lambda: broker.purgatory.discard(waiting))
+
+
+def _refuse(request: Request[FetchRequest], error_code: int) -> None:
+    request.reply_buffers(FetchResponseEncoder(18, request.correlation_id, error_code, 0, 0).finish())
+
+
+def _encode(correlation_id: int, answers: list[FollowedAnswer]) -> list[Buffer]:
+    topics: dict[UUID, list[FollowedAnswer]] = {}
+    for answer in answers:
+        topics.setdefault(answer.asked.topic_id, []).append(answer)
+    out = FetchResponseEncoder(18, correlation_id, 0, 0, len(topics))
+    for topic_id, of_topic in topics.items():
+        out.begin_topic(topic_id, len(of_topic))
+        for each in of_topic:
+            read = each.read
+            out.add_followed_partition(
+                each.asked.number,
+                0 if each.error is None else each.error.code,
+                (each.high_watermark, each.last_stable_offset, each.log_start_offset),
+                b"" if read is None else read.messages,
+                each.diverging,
+                each.segment_base_offset,
+                read is not None and read.ends_segment,
+                None if read is None else read.whole,
+            )
+        out.end_topic()
+    return out.finish()

@@ -1,0 +1,46 @@
+"""FetchSegment (10003, kafkalake's own), version 0: bytes of a sealed segment that a job has rewritten, for a follower.
+
+Only for brokers, as a follower's Fetch. At most 4 MiB an answer, read in a thread. OFFSET_OUT_OF_RANGE if the leader has no segment
+of that generation any more: the follower fetches again and learns of the newer one.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kafkalake.broker.partitions.fetch import corrupt
+from kafkalake.broker.partitions.replica_fetch import SEGMENT_BYTES_MAX, FollowedPartition, FollowerFetch
+from kafkalake.errors import (
+    ClusterAuthorizationError,
+    CorruptSegmentError,
+    InvalidRequestError,
+    KafkaError,
+)
+from kafkalake.server.authorizer import CLUSTER_NAME, Resource
+from kafkalake.server.request import Request
+from kafkalake.wire.messages.replication import FetchSegmentRequest, FetchSegmentResponse
+
+_NO_TOPIC_ID = UUID(int=0)
+
+
+async def handle(request: Request[FetchSegmentRequest]) -> FetchSegmentResponse:
+    try:
+        if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
+            raise ClusterAuthorizationError()
+        return FetchSegmentResponse(data=await _read(request, request.body))
+    except CorruptSegmentError as error:
+        return FetchSegmentResponse(error_code=corrupt(error).code)
+    except KafkaError as error:
+        return FetchSegmentResponse(error_code=error.code)
+
+
+async def _read(request: Request[FetchSegmentRequest], body: FetchSegmentRequest) -> bytes:
+    if body.position < 0 or body.length < 0:
+        raise InvalidRequestError("the position and the length of a part of a segment are not negative")
+    asked = FollowedPartition(
+        body.topic_id or _NO_TOPIC_ID, body.partition, body.base_offset, 1, body.current_leader_epoch, -1, -1, -1
+    )
+    fetch = FollowerFetch(body.replica_id, body.replica_epoch, (asked,), 0, 1, 0)
+    partition, segment = request.context.broker.replica_fetches.segment(fetch, body.generation)
+    length = min(body.length, SEGMENT_BYTES_MAX)
+    return await request.context.run_in_thread(lambda: partition.log.read_segment_file(segment, body.position, length))

@@ -1,0 +1,214 @@
+"""Fetches of followers from the partition that they follow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from leaderships import THREE, LedPartition
+
+from kafkalake.broker.partitions.isr_changes import IsrChanges
+from kafkalake.broker.partitions.replica_fetch import (
+    FollowedAnswer,
+    FollowedPartition,
+    FollowerFetch,
+    ReplicaFetchService,
+)
+from kafkalake.broker.partitions.topics import Topics
+from kafkalake.cluster.image import BrokerRegistration, ClusterImage
+from kafkalake.cluster.replication import begin_leadership
+from kafkalake.errors import BrokerUnavailableError
+from kafkalake.storage.config import LogConfig
+from kafkalake.storage.log import Log
+
+
+class Followed:
+    """A partition of three brokers that broker 0 leads, and the fetches of its followers."""
+
+    def __init__(self, directory: Path) -> None:
+        self.led = LedPartition(directory / "leader")
+        brokers = {each: BrokerRegistration(each, 10 * each, UUID(int=each), (), is_fenced=False) for each in range(3)}
+        topics = Topics(ClusterImage("lake", version=1, brokers=brokers))
+        topics.add(self.led.topic)
+        self.led.topic.registrations = (THREE,)
+
+        async def nobody(*_: object) -> list[object]:
+            raise BrokerUnavailableError("no controller")
+
+        self.changes = IsrChanges(
+            0,
+            topics,
+            controller=lambda: type("NoController", (), {"alter_partition": staticmethod(nobody)})(),
+            broker_epoch=lambda: 0,
+            advance=self.led.queue.advance,
+            later=lambda delay_ms, action: None,
+            clock=self.led.clock,
+            lag_ms=lambda: 30_000,
+        )
+        self.service = ReplicaFetchService(topics, self.led.purgatory, self.changes)
+
+    def fetch(
+        self,
+        offset: int,
+        broker_id: int = 1,
+        *,
+        bytes_max: int = 1 << 20,
+        wait_ms: int = 500,
+        broker_epoch: int | None = None,
+        copies: int = 1,
+        **asked: int,
+    ) -> list[FollowedAnswer]:
+        """Fetch and return a list that has the answers, once it is answered."""
+        fields = {"leader_epoch": 5, "last_fetched_epoch": -1, "log_start_offset": 0, "high_watermark": 0} | asked
+        partition = FollowedPartition(self.led.topic.topic_id, 0, offset, 1 << 20, **fields)
+        epoch = 10 * broker_id if broker_epoch is None else broker_epoch
+        request = FollowerFetch(broker_id, epoch, [partition] * copies, 1, bytes_max, wait_ms)
+        answers: list[FollowedAnswer] = []
+        for _ in self.service.fetch(request, answers.extend):
+            pass
+        return answers
+
+
+@pytest.fixture
+def followed(tmp_path: Path) -> Iterator[Followed]:
+    yield Followed(tmp_path)
+
+
+def messages(answers: list[FollowedAnswer]) -> bytes:
+    (answer,) = answers
+    assert answer.error is None and answer.read is not None
+    return bytes(answer.read.messages)
+
+
+def label(answers: list[FollowedAnswer]) -> str:
+    (answer,) = answers
+    assert answer.error is not None and answer.read is None
+    return answer.error.label
+
+
+def test_a_follower_gets_the_bytes_of_the_file_up_to_the_log_end_and_copies_them(
+    followed: Followed, tmp_path: Path
+) -> None:
+    followed.led.produce(b"a", acks=1)
+    followed.led.produce(b"b", acks=1)
+    (answer,) = followed.fetch(0)
+    assert (answer.high_watermark, answer.segment_base_offset) == (0, 0)
+    assert answer.read is not None and answer.read.next_offset == 2
+    copy = Log.open(tmp_path / "copy", LogConfig(), followed.led.clock)
+    copy.append_replica(answer.read.messages, answer.segment_base_offset, ends_segment=answer.read.ends_segment)
+    assert copy.log_end_offset == 2
+
+
+def test_a_fetch_says_what_the_follower_has_and_answers_producers(followed: Followed) -> None:
+    waiting = followed.led.produce(b"a")
+    followed.fetch(0)
+    followed.fetch(1)
+    assert waiting == []
+    (answer,) = followed.fetch(1, broker_id=2)
+    assert (waiting, answer.high_watermark) == ([0], 1)
+
+
+def test_a_fetch_at_the_log_end_waits_for_the_next_append_or_for_its_time(followed: Followed) -> None:
+    answers = followed.fetch(0)
+    assert answers == []
+    followed.led.produce(b"a", acks=1)
+    assert messages(answers)
+    answers = followed.fetch(1)
+    followed.led.pass_time(501)
+    assert messages(answers) == b""
+
+
+def test_a_follower_is_told_the_watermark_of_its_records_at_once_and_no_more_than_that(followed: Followed) -> None:
+    followed.led.produce(b"a", acks=1)
+    waiting = followed.fetch(1)
+    assert waiting == []
+    followed.fetch(1, broker_id=2)
+    assert [each.high_watermark for each in waiting] == [1]
+    assert followed.fetch(1, high_watermark=1) == []
+
+
+def test_a_waiting_fetch_is_not_a_second_word_of_the_follower(followed: Followed) -> None:
+    """It is answered later, when the follower may have fetched elsewhere in the log."""
+    followed.fetch(0)
+    followed.led.clock.advance(400)
+    followed.led.produce(b"a", acks=1)
+    follower = followed.led.partition.leadership.follower(1)
+    assert follower is not None and (follower.fetched_ms, follower.log_end) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"leader_epoch": 4}, "FENCED_LEADER_EPOCH"),
+        ({"leader_epoch": 6}, "UNKNOWN_LEADER_EPOCH"),
+        ({"broker_epoch": 9}, "NOT_LEADER_OR_FOLLOWER"),
+        ({"broker_id": 3}, "UNKNOWN_LEADER_EPOCH"),
+        ({"last_fetched_epoch": 7}, "OFFSET_OUT_OF_RANGE"),
+    ],
+)
+def test_a_fetch_of_another_epoch_or_broker_is_refused_and_counts_for_nothing(
+    followed: Followed, asked: dict[str, int], error: str
+) -> None:
+    before = followed.led.partition.leadership
+    assert label(followed.fetch(0, **asked)) == error  # type: ignore[arg-type]
+    assert followed.led.partition.leadership is before
+    assert followed.fetch(0) == [], "and life goes on"
+
+
+def test_a_fetch_outside_of_the_log_says_where_it_begins_and_counts_for_nothing(followed: Followed) -> None:
+    followed.led.produce(b"a", b"b", acks=1)
+    before = followed.led.partition.leadership
+    for offset in (3, 1):  # beyond the end, and inside a message
+        answers = followed.fetch(offset)
+        assert label(answers) == "OFFSET_OUT_OF_RANGE"
+        assert answers[0].segment_base_offset == 0
+    assert followed.led.partition.leadership is before
+
+
+def test_a_diverging_follower_is_told_where_and_counts_for_nothing(followed: Followed) -> None:
+    followed.led.produce(b"a", acks=1)
+    led = followed.led
+    led.log.take_over(6)
+    led.partition.lead(begin_leadership(replace(THREE, leader_epoch=6, partition_epoch=4), 0, 1, 2, 0))
+    led.produce(b"b", acks=1)
+    (answer,) = followed.fetch(2, leader_epoch=6, last_fetched_epoch=5)
+    assert answer.diverging == (5, 1)
+    assert answer.read is None
+    follower = led.partition.leadership.follower(1)
+    assert follower is not None and follower.log_end == -1
+    assert messages(followed.fetch(1, leader_epoch=6, last_fetched_epoch=5))
+
+
+def test_a_waiting_fetch_ends_with_the_leadership(followed: Followed) -> None:
+    older = followed.fetch(0)
+    followed.led.partition.lead(begin_leadership(replace(THREE, leader_epoch=6), 0, 0, 2, 0))
+    followed.led.queue.advance(followed.led.partition)
+    assert label(older) == "FENCED_LEADER_EPOCH"
+    waiting = followed.fetch(0, leader_epoch=6)
+    del followed.led.topic.replicas[0]
+    followed.led.partition.resign()
+    followed.led.queue.leave(followed.led.partition)
+    assert label(waiting) == "NOT_LEADER_OR_FOLLOWER"
+
+
+def test_the_bytes_of_an_answer_are_bounded_but_the_first_message_comes_whole(followed: Followed) -> None:
+    followed.led.produce(b"a" * 5000, acks=1)
+    followed.led.produce(b"b" * 5000, acks=1)
+    first, second = followed.fetch(0, bytes_max=100, copies=2)
+    assert first.read is not None and first.read.next_offset == 1
+    assert (second.read, second.error) == (None, None)
+
+
+def test_a_proposal_without_a_controller_keeps_the_follower_out(followed: Followed) -> None:
+    async def run() -> None:
+        followed.led.set_isr(0, 1)
+        followed.fetch(0, broker_id=2)
+        assert followed.led.partition.leadership.proposed == (0, 1, 2)
+        await asyncio.sleep(0)
+        assert followed.led.partition.leadership.isr == (0, 1)
+
+    asyncio.run(run())
