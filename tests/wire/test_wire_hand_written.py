@@ -108,9 +108,10 @@ def test_fetch(version: int) -> None:
     assert b"".join(out.finish()) == encode_response(1, version, 5, expected)
 
 
-@pytest.mark.parametrize(
-    "whole", [None, WholeSegment(base_offset=5, next_offset=9, generation=2, size_bytes=300, txn_index_bytes=24)]
-)
+WHOLE = WholeSegment(base_offset=5, next_offset=9, generation=2, size_bytes=300, txn_index_bytes=24)
+
+
+@pytest.mark.parametrize("whole", [None, WHOLE])
 @pytest.mark.parametrize("diverging", [None, EpochEndOffset(epoch=3, end_offset=9)])
 @pytest.mark.parametrize("ends_segment", [True, False])
 @pytest.mark.parametrize("segment", [-1, 0, 2**40])

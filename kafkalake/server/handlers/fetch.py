@@ -28,7 +28,7 @@ from kafkalake.broker.partitions.fetched import (
 )
 from kafkalake.errors import CorruptMessageError, LakeError, UnsupportedCompressionTypeError
 from kafkalake.record import layout as at
-from kafkalake.server.authorizer import Resource
+from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.handlers import fetch_as_follower
 from kafkalake.server.request import Request
 from kafkalake.wire.fetch_response import FetchResponseEncoder
@@ -49,7 +49,8 @@ INLINE_PARTITIONS = 1_000
 def handle(request: Request[records.FetchRequest]) -> Generator[None, None, None]:
     body = request.body
     if body.replica_state is not None and body.replica_state.replica_id >= 0 and request.version >= _FOLLOWERS_SINCE:
-        yield from fetch_as_follower.handle(request, body.replica_state)
+        is_allowed = request.allows(Resource.CLUSTER, CLUSTER_NAME)
+        yield from fetch_as_follower.handle(request, body.replica_state, is_allowed=is_allowed)
         return
     by_id = request.version >= 13
     partitions: list[FetchPartition] = []

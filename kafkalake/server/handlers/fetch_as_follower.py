@@ -11,7 +11,6 @@ from uuid import UUID
 
 from kafkalake.broker.partitions.replica_fetch import FollowedAnswer, FollowedPartition, FollowerFetch
 from kafkalake.errors import ClusterAuthorizationError
-from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.fetch_response import FetchResponseEncoder
 from kafkalake.wire.messages.message import Buffer
@@ -21,9 +20,10 @@ _NO_TOPIC_ID = UUID(int=0)
 WAIT_MS_MAX = 60_000
 
 
-def handle(request: Request[FetchRequest], follower: ReplicaState) -> Generator[None, None, None]:
+def handle(request: Request[FetchRequest], follower: ReplicaState, *, is_allowed: bool) -> Generator[None, None, None]:
+    """Answer a follower. `is_allowed`: its principal may act as a broker."""
     body = request.body
-    if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
+    if not is_allowed:
         _refuse(request, ClusterAuthorizationError.code)
         return
     partitions: list[FollowedPartition] = []
