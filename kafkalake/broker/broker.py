@@ -22,8 +22,8 @@ from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
 from kafkalake.broker.partitions.fetch import FetchService
 from kafkalake.broker.partitions.fetch_sessions import FetchSessionCache
-from kafkalake.broker.partitions.leader_replicas import LeaderReplicas
 from kafkalake.broker.partitions.isr_changes import IsrChanges
+from kafkalake.broker.partitions.leader_replicas import LeaderReplicas
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import Alarm, Purgatory, Timers

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from kafkalake.broker.controller.candidacy import Candidacy
 from kafkalake.broker.controller.controller import Controller, Decision
-from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer, OtherBrokers
+from kafkalake.broker.controller.protocol import ClusterController, Heartbeat, HeartbeatAnswer, OtherBrokers
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.replicas import ReplicaId, Replicas
 from kafkalake.broker.partitions.scheduler import Scheduler
@@ -113,11 +113,6 @@ class Membership:
     @property
     def broker_epoch(self) -> int:
         """The epoch of this broker's registration, `NO_EPOCH` before it."""
-        return self._epoch
-
-    @property
-    def broker_epoch(self) -> int:
-        """The epoch under which this incarnation is registered, `NO_EPOCH` before."""
         return self._epoch
 
     @property
