@@ -16,8 +16,9 @@ from kafkalake.broker.admin.kept_settings import KeptSettings
 from kafkalake.broker.admin.producer_ids import ProducerIds
 from kafkalake.broker.admin.topic_admin import TopicAdmin
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
-from kafkalake.broker.controller.membership import Membership, TopicsRead
-from kafkalake.broker.controller.protocol import OtherBrokers
+from kafkalake.broker.controller.joining import TopicsRead
+from kafkalake.broker.controller.membership import Membership
+from kafkalake.broker.controller.protocol import EarlierRun, OtherBrokers
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
 from kafkalake.broker.partitions.fetch import FetchService
@@ -42,6 +43,7 @@ from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.listener import Listener
 from kafkalake.errors import KafkaLakeError
 from kafkalake.internal_topics import GROUP_JOURNAL, TRANSACTION_JOURNAL
+from kafkalake.machine import boot_id
 from kafkalake.metadata.store import BrokerTables
 from kafkalake.ownership import Ownership
 from kafkalake.world import World
@@ -186,11 +188,13 @@ class Broker:
         """The cluster as this broker knows it now."""
         return self.topics.image
 
-    async def join(self, read_topics: Callable[[], TopicsRead], listeners: Iterable[Listener]) -> None:
+    async def join(
+        self, read_topics: Callable[[], TopicsRead], listeners: Iterable[Listener], earlier: EarlierRun
+    ) -> None:
         """Register in the cluster with the addresses of these listeners, and lead what it gives to this broker.
 
         The address for other brokers is the first.
-        `read_topics` blocks. Raise as `Membership.join`.
+        `read_topics` blocks. `earlier`: how this broker ended last. Raise as `Membership.join`.
         """
         addresses = [
             Endpoint(each.name, each.advertised_host, each.advertised_port, each.security_protocol.value)
@@ -203,8 +207,9 @@ class Broker:
             incarnation_id=self.world.ids(),
             endpoints=tuple(addresses),
             rack=self.config.broker_rack,
+            boot_id=boot_id().hex() if any(boot_id()) else "",
         )
-        await self.membership.join(here, read_topics)
+        await self.membership.join(here, read_topics, earlier)
 
     async def hand_over(self, kept: KeptSettings) -> None:
         """Hand the settings in this broker's files over to the cluster. On an error they stay until the next start."""

@@ -32,7 +32,8 @@ from kafkalake.broker.admin.kept_settings import KeptSettings
 from kafkalake.broker.admin.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
 from kafkalake.broker.admin.producer_ids import first_unused
 from kafkalake.broker.broker import Broker
-from kafkalake.broker.controller.membership import TopicsRead
+from kafkalake.broker.controller.joining import TopicsRead
+from kafkalake.broker.controller.protocol import EarlierRun
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.topic_rows import election_rules_of
 from kafkalake.broker.publishing.journals import JournalPublisher, publish_groups, publish_transactions
@@ -67,6 +68,7 @@ from kafkalake.server.context import ServerContext
 from kafkalake.server.leader_replicas import ConnectedLeaderReplicas
 from kafkalake.server.registry import advertised
 from kafkalake.server.transaction_peers import ConnectedTransactionPeers
+from kafkalake.storage.clean_shutdown import NO_EPOCH, take_clean_shutdown
 from kafkalake.storage.files import make_durable_directory
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.owned_files import OwnedFiles
@@ -145,9 +147,9 @@ class Node:
         stop_s = settings.current.broker.shutdown_timeout_ms / 1000 / 4
         kept = await self._blocking(lambda: KeptSettings(str(self._root), self.broker_id, files))
         image = await self._follow_settings(store, settings, kept)
-        await self._open_logs(broker, store, image, publishing, stop_s, taking_over=lease.took_over)
+        earlier = await self._open_logs(broker, store, image, publishing, stop_s, taking_over=lease.took_over)
         acceptor = await self._listen(broker, lease, shares.connections)
-        await self._join(broker, store, publishing, taking_over=lease.took_over)
+        await self._join(broker, store, publishing, earlier, taking_over=lease.took_over)
         await broker.hand_over(kept)
         journals = await self._start_coordinators(broker, store, stop_s)
         self._stack.push_async_callback(self._stop_serving, broker, acceptor, stop_s)
@@ -253,16 +255,18 @@ class Node:
         stop_s: float,
         *,
         taking_over: bool,
-    ) -> None:
-        """Open the logs of this broker's replicas."""
+    ) -> EarlierRun:
+        """Open the logs of this broker's replicas, and return how its last process ended."""
         self._at_stop("last publish", publishing.finish, stop_s)
         self._at_stop("closing of logs", lambda: close_logs(broker), stop_s)
         rows = await self._blocking(store.load_topics)
         published = await self._blocking(store.load_partitions)
         image = with_topics_of(image, rows, published, self.broker_id)
-        leftovers = await open_logs(broker, image, rows, publishing, taking_over=taking_over)
-        if leftovers:
+        epoch = await self._blocking(lambda: take_clean_shutdown(broker.world.files, str(self._root)))
+        opened = await open_logs(broker, image, rows, publishing, taking_over=taking_over)
+        if leftovers := opened.leftovers:
             broker.scheduler.once("removal of logs", lambda: self._blocking(lambda: broker.logs.remove(leftovers)))
+        return EarlierRun(NO_EPOCH, is_cut=True) if opened.is_missing else EarlierRun(epoch)
 
     def _producer_id_files(self) -> list[tuple[int, str]]:
         """Return where releases before 0.2 kept the producer ids of each broker."""
@@ -270,7 +274,13 @@ class Node:
         return [(int(name), str(self._root.parent / name / PRODUCER_IDS_FILE)) for name in names if name.isdecimal()]
 
     async def _join(
-        self, broker: Broker, store: DeltaMetadataStore, publishing: PartitionPublisher, *, taking_over: bool
+        self,
+        broker: Broker,
+        store: DeltaMetadataStore,
+        publishing: PartitionPublisher,
+        earlier: EarlierRun,
+        *,
+        taking_over: bool,
     ) -> None:
         """Register in the cluster, lead the partitions that it gives to this broker, and find what Delta lacks of them."""
         self._stack.callback(broker.membership.stop)
@@ -289,7 +299,7 @@ class Node:
 
             return TopicsRead(bring_together, rules)
 
-        await broker.join(read_topics, self.listeners)
+        await broker.join(read_topics, self.listeners, earlier)
         published = await self._blocking(store.load_partitions)
         await self._blocking(lambda: publishing.take_published(published))
         await self._blocking(lambda: publishing.reconcile(broker.topics))

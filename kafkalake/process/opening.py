@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from kafkalake.broker.broker import Broker
@@ -14,13 +15,21 @@ from kafkalake.broker.partitions.log_directory import log_config
 from kafkalake.broker.partitions.topic_rows import topic_of
 from kafkalake.broker.publishing.partitions import PartitionPublisher
 from kafkalake.cluster.image import ClusterImage
-from kafkalake.errors import KafkaError, KafkaLakeError, as_value
+from kafkalake.errors import KafkaError, KafkaLakeError, LakeError, as_value
 from kafkalake.metadata.tables.schemas import TopicRow
+from kafkalake.storage.clean_shutdown import NO_EPOCH, note_clean_shutdown
 from kafkalake.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
 _PROGRESS_INTERVAL_S = 3.0
+
+
+class OpenedLogs(NamedTuple):
+    """leftovers: directories that are to be removed. is_missing: a replica that counted as complete has no log any more."""
+
+    leftovers: list[Path]
+    is_missing: bool
 
 
 async def report_recovery(recovered: Callable[[], int], partitions: int, interval_s: float) -> None:
@@ -32,8 +41,8 @@ async def report_recovery(recovered: Callable[[], int], partitions: int, interva
 
 async def open_logs(
     broker: Broker, image: ClusterImage, rows: Iterable[TopicRow], publishing: PartitionPublisher, *, taking_over: bool
-) -> list[Path]:
-    """Open the logs of this broker's replicas, whose partitions are not led yet. Return the directories that are to be removed.
+) -> OpenedLogs:
+    """Open the logs of this broker's replicas, whose partitions are not led yet.
 
     taking_over: the last owner of the logs may still run. Raise `KafkaError` if no log could be opened.
     """
@@ -44,6 +53,7 @@ async def open_logs(
         for index, registered in enumerate(image.partitions.get(UUID(row.topic_id), ()))
         if broker.broker_id in registered.replicas
     ]
+    is_missing = await run_blocking(lambda: any(_is_missing(broker, image, row, index) for row, index in here))
     leftovers = await run_blocking(lambda: broker.logs.clear((row.topic, index) for row, index in here))
     swapped = await run_blocking(publishing.load_swapped)
     expiration_ms = broker.config.producer_id_expiration_ms
@@ -79,17 +89,41 @@ async def open_logs(
     failed = [log for log in replicas.idle.values() if isinstance(log, KafkaError)]
     if failed and len(failed) == len(here):
         raise failed[0]  # all logs failed, so the disk is at fault and only a restart helps
-    return [*leftovers, *broker.logs.take_predecessors()]
+    return OpenedLogs([*leftovers, *broker.logs.take_predecessors()], is_missing)
+
+
+def _is_missing(broker: Broker, image: ClusterImage, row: TopicRow, index: int) -> bool:
+    """Return whether a replica has no log although it may be taken for one that has all records."""
+    topic_id = UUID(row.topic_id)
+    registered = image.partitions[topic_id][index]
+    is_eligible = broker.broker_id in (*registered.isr, *registered.elr, *registered.last_known_elr)
+    if not is_eligible or len(registered.replicas) == 1:
+        return False
+    try:
+        is_there = broker.logs.has_log(row.topic, index, topic_id)
+    except (OSError, LakeError):
+        return False  # opening it will say so
+    if not is_there:
+        logger.error("a replica's log is missing topic=%s partition=%d", row.topic, index)
+    return not is_there
 
 
 async def close_logs(broker: Broker) -> None:
-    """Fetch nothing more from leaders, and close all logs. Errors are logged: the next start recovers those logs."""
+    """Fetch nothing more from leaders, close all logs, and note that they were closed in order.
+
+    Errors are logged: the next start recovers those logs.
+    """
     await broker.replicas.stop_following()
 
-    async def close(log: Log) -> None:
+    async def close(log: Log) -> bool:
         try:
             await broker.run_blocking(log.close)
         except KafkaLakeError as error:
             logger.error("log not closed directory=%s error=%s", log.directory, error)
+            return False
+        return True
 
-    await asyncio.gather(*map(close, broker.replicas.open_logs()))
+    closed = await asyncio.gather(*map(close, broker.replicas.open_logs()))
+    epoch = broker.membership.broker_epoch
+    if all(closed) and not any(True for _ in broker.replicas.offline()) and epoch != NO_EPOCH:
+        await broker.run_blocking(partial(note_clean_shutdown, broker.world.files, str(broker.logs.root), epoch))

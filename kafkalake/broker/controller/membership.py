@@ -9,23 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafkalake.broker.controller.candidacy import Candidacy
-from kafkalake.broker.controller.controller import Controller, Decision
-from kafkalake.broker.controller.protocol import ClusterController, Heartbeat, HeartbeatAnswer, OtherBrokers
+from kafkalake.broker.controller.controller import Controller
+from kafkalake.broker.controller.joining import TopicsRead, with_member
+from kafkalake.broker.controller.protocol import (
+    ClusterController,
+    EarlierRun,
+    Heartbeat,
+    HeartbeatAnswer,
+    OtherBrokers,
+)
 from kafkalake.broker.partitions.new_topic import NewTopic
-from kafkalake.broker.partitions.replicas import ReplicaId, Replicas
+from kafkalake.broker.partitions.replicas import Replicas
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.cluster.control_store import ControlStore
 from kafkalake.cluster.controller_election import Vote, claim, pause_ms
 from kafkalake.cluster.election import RulesOf
-from kafkalake.cluster.image import BrokerRegistration, ClusterImage, ConfigOf, decide_together
-from kafkalake.cluster.leader_epochs import raise_leader_epochs
-from kafkalake.cluster.registration import fence_broker, register_broker, report_offline_logs, unfence_broker
+from kafkalake.cluster.image import BrokerRegistration, ClusterImage, ConfigOf
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import (
     BrokerUnavailableError,
@@ -38,7 +43,6 @@ from kafkalake.errors import (
     StaleBrokerEpochError,
     StaleImageError,
 )
-from kafkalake.storage.log import Log
 from kafkalake.world import World
 
 logger = logging.getLogger(__name__)
@@ -49,16 +53,6 @@ LOOK_INTERVAL_MS = 1_000
 POKE_TIMEOUT_MS = 5_000
 NO_EPOCH = NO_VERSION = -1
 _TRIED_AGAIN = (StaleImageError, NotControllerError, BrokerUnavailableError, DuplicateBrokerRegistrationError)
-
-
-class TopicsRead(NamedTuple):
-    """The table of topics, as a controller needs it that does not follow an image yet.
-
-    bring_together: makes of an image one with exactly those topics. rules: of elections, of these topics.
-    """
-
-    bring_together: Decision
-    rules: RulesOf
 
 
 class Membership:
@@ -122,7 +116,7 @@ class Membership:
 
     # Joining
 
-    async def join(self, here: BrokerRegistration, read_topics: Callable[[], TopicsRead]) -> None:
+    async def join(self, here: BrokerRegistration, read_topics: Callable[[], TopicsRead], earlier: EarlierRun) -> None:
         """Register this incarnation and follow the first version in which it may lead.
 
         `read_topics` blocks. A controller reads the table after the image: rows are written before the version that has them.
@@ -137,13 +131,13 @@ class Membership:
             try:
                 if await self._candidacy.may_claim(image):
                     topics: TopicsRead = await self._run_blocking(read_topics)
-                    joined = _with_member(image, here, topics, self._replicas.idle)
+                    joined = with_member(image, here, topics, self._replicas.idle, earlier)
                     joined = replace(joined, cluster_id=self._cluster_id)
                     await self._commit(joined)
                     self._epoch = joined.brokers[self._broker_id].epoch
                     await self._begin_control(joined)
                     return
-                await self._register(here)
+                await self._register(here, earlier)
                 return
             except _TRIED_AGAIN as error:
                 if self._clock.monotonic_ms() - began_ms >= self._config().initial_broker_registration_timeout_ms:
@@ -164,9 +158,9 @@ class Membership:
                 logger.warning("registration not committed, tried again in %.1f s: %s", pause_s, error)
                 await asyncio.sleep(pause_s)
 
-    async def _register(self, here: BrokerRegistration) -> None:
+    async def _register(self, here: BrokerRegistration, earlier: EarlierRun) -> None:
         """Register with the controller, and follow its versions until it lets this broker lead."""
-        self._epoch = await self.others.controller.register(here, previous_epoch=NO_EPOCH, is_cut=False)
+        self._epoch = await self.others.controller.register(here, previous_epoch=earlier.epoch, is_cut=earlier.is_cut)
         while True:
             await self.look()
             answer = await self._heartbeat()
@@ -355,17 +349,23 @@ class Membership:
     # Leaving
 
     async def leave(self) -> None:
-        """Have this broker relieved of its leaderships before it stops, if there are others. It follows no version any more."""
-        self._is_leaving = True
+        """Have this broker relieved of its leaderships before it stops, if there are others, and resign them.
+
+        It follows no later version: what only it can lead it leads until its logs are closed.
+        """
         is_alone = self._epoch == NO_EPOCH or self.newest.brokers.keys() <= {self._broker_id}
-        if is_alone or not self._config().controlled_shutdown_enable:
-            return
+        if not is_alone and self._config().controlled_shutdown_enable:
+            await self._hand_over()
+        self._is_leaving = True
+
+    async def _hand_over(self) -> None:
         goodbye = Heartbeat(self._broker_id, self._epoch, self._replicas.version, wants_shutdown=True)
         try:
             if self.controller.is_active:
                 await self.controller.relieve(self._broker_id, self._epoch)
             else:
                 await self.others.controller.heartbeat(goodbye)
+            await self.look()
         except KafkaLakeError as error:
             logger.warning("the controller has not relieved this broker error=%s", error)
 
@@ -374,29 +374,3 @@ class Membership:
         for task in self._working:
             task.cancel()
         self.others.stop()
-
-
-def _with_member(
-    image: ClusterImage,
-    here: BrokerRegistration,
-    topics: TopicsRead,
-    logs: Mapping[ReplicaId, Log | KafkaError],
-) -> ClusterImage:
-    """Return the next version, with this broker as the controller, registered and leading what it has the logs of.
-
-    It holds the lease of its id, so an earlier incarnation has ended, whether or not it was fenced.
-    """
-    broker_id, known = here.broker_id, image.brokers.get(here.broker_id)
-    offline = {key for key, log in logs.items() if isinstance(log, KafkaError)}
-    least_epochs = {key: log.leader_epoch + 1 for key, log in logs.items() if isinstance(log, Log)}
-    epoch = image.version + 1
-    return decide_together(
-        image,
-        topics.bring_together,
-        partial(claim, broker_id=broker_id),
-        lambda now: now if known is None else fence_broker(now, broker_id, known.epoch, topics.rules),
-        lambda now: register_broker(now, here, topics.rules, is_clean=True),
-        lambda now: unfence_broker(now, broker_id, epoch, topics.rules),
-        lambda now: report_offline_logs(now, broker_id, epoch, offline, topics.rules),
-        partial(raise_leader_epochs, broker_id=broker_id, least=least_epochs),
-    )

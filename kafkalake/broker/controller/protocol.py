@@ -43,6 +43,16 @@ class HeartbeatAnswer(NamedTuple):
     should_shut_down: bool
 
 
+class EarlierRun(NamedTuple):
+    """The end of this broker's last process: the broker epoch noted when all logs were closed in order, -1 if they were not.
+
+    is_cut: recovery has removed bytes of a log that may have been acknowledged, or a log is missing.
+    """
+
+    epoch: int = -1
+    is_cut: bool = False
+
+
 class ClusterController(Protocol):
     """The controller of the cluster."""
 

@@ -90,6 +90,10 @@ class LogDirectory:
             begin_leadership(log)
         return log
 
+    def has_log(self, topic: str, index: int, topic_id: UUID) -> bool:
+        """Return whether the directory of a partition is there. Raise `OSError` or `LakeError` if it cannot be read."""
+        return read_topic_id(self.path(topic, index), self._open_files.files) == topic_id
+
     def offline(self, topic: str, index: int, config: LogConfig) -> Log:
         """Return a placeholder for a log that could not be opened, see `Log.offline`."""
         return Log.offline(self.path(topic, index), config, self._clock, self._open_files)

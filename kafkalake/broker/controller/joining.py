@@ -1,0 +1,62 @@
+"""The first version of a broker that becomes the controller when it joins: it registers itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+from kafkalake.broker.controller.controller import Decision
+from kafkalake.broker.controller.protocol import EarlierRun
+from kafkalake.broker.partitions.replicas import ReplicaId
+from kafkalake.cluster.controller_election import claim
+from kafkalake.cluster.election import RulesOf
+from kafkalake.cluster.image import BrokerRegistration, ClusterImage, decide_together
+from kafkalake.cluster.leader_epochs import raise_leader_epochs
+from kafkalake.cluster.registration import (
+    fence_broker,
+    register_broker,
+    report_offline_logs,
+    unfence_broker,
+    was_clean,
+)
+from kafkalake.errors import KafkaError
+from kafkalake.storage.log import Log
+
+
+class TopicsRead(NamedTuple):
+    """The table of topics, as a controller needs it that does not follow an image yet.
+
+    bring_together: makes of an image one with exactly those topics. rules: of elections, of these topics.
+    """
+
+    bring_together: Decision
+    rules: RulesOf
+
+
+def with_member(
+    image: ClusterImage,
+    here: BrokerRegistration,
+    topics: TopicsRead,
+    logs: Mapping[ReplicaId, Log | KafkaError],
+    earlier: EarlierRun,
+) -> ClusterImage:
+    """Return the next version, with this broker as the controller, registered and leading what it has the logs of.
+
+    It holds the lease of its id, so an earlier incarnation has ended, whether or not it was fenced.
+    """
+    broker_id, known = here.broker_id, image.brokers.get(here.broker_id)
+    offline = {key for key, log in logs.items() if isinstance(log, KafkaError)}
+    least_epochs = {key: log.leader_epoch + 1 for key, log in logs.items() if isinstance(log, Log)}
+    epoch = image.version + 1
+    is_clean = was_clean(known, here, earlier.epoch, is_cut=earlier.is_cut)
+    return decide_together(
+        image,
+        topics.bring_together,
+        partial(claim, broker_id=broker_id),
+        lambda now: now if known is None else fence_broker(now, broker_id, known.epoch, topics.rules),
+        lambda now: register_broker(now, here, topics.rules, is_clean=is_clean),
+        lambda now: unfence_broker(now, broker_id, epoch, topics.rules),
+        lambda now: report_offline_logs(now, broker_id, epoch, offline, topics.rules),
+        partial(raise_leader_epochs, broker_id=broker_id, least=least_epochs),
+    )
