@@ -6,11 +6,11 @@ once all replicas that it aims at are in the ISR, `election.settle` removes the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from kafkalake.cluster.election import RulesOf, settle, with_partitions
+from kafkalake.cluster.election import ElectionRules, RulesOf, settle, with_partitions
 from kafkalake.cluster.image import ClusterImage, PartitionRegistration, TopicIdPartition
 from kafkalake.cluster.registration import check_broker_epoch
 from kafkalake.errors import (
@@ -26,6 +26,7 @@ from kafkalake.errors import (
     NotControllerError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
+    as_value,
 )
 
 ANY_EPOCH = -1
@@ -138,6 +139,34 @@ def _is_eligible(image: ClusterImage, replica: Replica, leader: int) -> bool:
     return broker.is_active or broker.broker_id == leader
 
 
+def alter_reassignments(
+    image: ClusterImage,
+    asked: Mapping[TopicIdPartition, Sequence[int] | None],
+    rules: RulesOf,
+    *,
+    may_change_factor: bool = True,
+) -> tuple[ClusterImage, dict[TopicIdPartition, KafkaError]]:
+    """Return the next version, in which partitions move to other replicas, or None back, and the error of each that does not.
+
+    The replicas are different and registered brokers. The errors: as `begin_reassignment` and `cancel_reassignment` raise.
+    """
+    changed: dict[TopicIdPartition, PartitionRegistration] = {}
+    errors: dict[TopicIdPartition, KafkaError] = {}
+    for of, replicas in asked.items():
+        try:
+            before = _partition(image, of)
+            if replicas is None:
+                target = _moved_back(image, of, before, rules(of[0]))
+            else:
+                target = _moved(before, replicas, may_change_factor=may_change_factor)
+        except KafkaError as error:
+            errors[of] = as_value(error)
+            continue
+        if (after := settle(image.brokers, before, target, rules(of[0]))) is not before:
+            changed[of] = after
+    return with_partitions(image, changed), errors
+
+
 def begin_reassignment(
     image: ClusterImage,
     of: TopicIdPartition,
@@ -148,23 +177,10 @@ def begin_reassignment(
 ) -> ClusterImage:
     """Return the next version, in which a partition moves to `replicas`, whatever move is under way.
 
-    `replicas`: different and registered brokers. A replica that an earlier move added and this one does not need is both added and
-    removed. Raise `UnknownTopicOrPartitionError`, `InvalidReplicationFactorError` if the replication factor may not change.
+    A replica that an earlier move added and this one does not need is both added and removed. Raise
+    `UnknownTopicOrPartitionError`, `InvalidReplicationFactorError` if the replication factor may not change.
     """
-    assert replicas and len(set(replicas)) == len(replicas)
-    before = _partition(image, of)
-    aimed_at = len({*before.replicas} - {*before.removing})
-    if not may_change_factor and len(replicas) != aimed_at:
-        raise InvalidReplicationFactorError(f"The replication factor is changed from {aimed_at} to {len(replicas)}")
-    original = {*before.replicas} - {*before.adding}
-    all_replicas = (*replicas, *(each for each in before.replicas if each not in replicas))
-    target = replace(
-        before,
-        replicas=all_replicas,
-        adding=tuple(each for each in all_replicas if each not in original),
-        removing=tuple(each for each in all_replicas if each not in replicas),
-    )
-    return _with(image, of, settle(image.brokers, before, target, rules(of[0])))
+    return _only(of, alter_reassignments(image, {of: replicas}, rules, may_change_factor=may_change_factor))
 
 
 def cancel_reassignment(image: ClusterImage, of: TopicIdPartition, rules: RulesOf) -> ClusterImage:
@@ -173,29 +189,50 @@ def cancel_reassignment(image: ClusterImage, of: TopicIdPartition, rules: RulesO
     Raise `UnknownTopicOrPartitionError`, `NoReassignmentInProgressError`, `InvalidReplicaAssignmentError` if none of the replicas
     is eligible and unclean elections are not allowed.
     """
-    before = _partition(image, of)
+    return _only(of, alter_reassignments(image, {of: None}, rules))
+
+
+def _only(of: TopicIdPartition, altered: tuple[ClusterImage, Mapping[TopicIdPartition, KafkaError]]) -> ClusterImage:
+    image, errors = altered
+    if of in errors:
+        raise errors[of]
+    return image
+
+
+def _moved(before: PartitionRegistration, replicas: Sequence[int], *, may_change_factor: bool) -> PartitionRegistration:
+    assert replicas and len(set(replicas)) == len(replicas)
+    aimed_at = len({*before.replicas} - {*before.removing})
+    if not may_change_factor and len(replicas) != aimed_at:
+        raise InvalidReplicationFactorError(f"The replication factor is changed from {aimed_at} to {len(replicas)}")
+    original = {*before.replicas} - {*before.adding}
+    all_replicas = (*replicas, *(each for each in before.replicas if each not in replicas))
+    return replace(
+        before,
+        replicas=all_replicas,
+        adding=tuple(each for each in all_replicas if each not in original),
+        removing=tuple(each for each in all_replicas if each not in replicas),
+    )
+
+
+def _moved_back(
+    image: ClusterImage, of: TopicIdPartition, before: PartitionRegistration, rules: ElectionRules
+) -> PartitionRegistration:
     if not before.is_moving:
         raise NoReassignmentInProgressError()
     replicas = tuple(each for each in before.replicas if each not in before.adding)
     isr = tuple(each for each in before.isr if each in replicas)
     isr = isr or tuple(each for each in before.elr if each in replicas)[:1]
-    target = replace(
-        before,
-        replicas=replicas,
-        isr=isr,
-        offline=tuple(each for each in before.offline if each in replicas),
-        adding=(),
-        removing=(),
-    )
-    if not isr:
-        if not rules(of[0]).is_unclean_allowed:
-            raise InvalidReplicaAssignmentError(
-                f"Unable to revert partition assignment for {of[0]}:{of[1]} because it would require an unclean leader election."
-            )
-        able = [each for each in replicas if each in image.brokers and image.brokers[each].is_active]
-        last = (able or replicas)[0]
-        target = replace(target, isr=(last,), last_known_elr=(last,))
-    return _with(image, of, settle(image.brokers, before, target, rules(of[0])))
+    offline = tuple(each for each in before.offline if each in replicas)
+    target = replace(before, replicas=replicas, isr=isr, offline=offline, adding=(), removing=())
+    if isr:
+        return target
+    if not rules.is_unclean_allowed:
+        raise InvalidReplicaAssignmentError(
+            f"Unable to revert partition assignment for {of[0]}:{of[1]} because it would require an unclean leader election."
+        )
+    able = [each for each in replicas if each in image.brokers and image.brokers[each].is_active]
+    last = (able or replicas)[0]
+    return replace(target, isr=(last,), last_known_elr=(last,))
 
 
 def _partition(image: ClusterImage, of: TopicIdPartition) -> PartitionRegistration:
@@ -203,7 +240,3 @@ def _partition(image: ClusterImage, of: TopicIdPartition) -> PartitionRegistrati
     if partition is None:
         raise UnknownTopicOrPartitionError()
     return partition
-
-
-def _with(image: ClusterImage, of: TopicIdPartition, after: PartitionRegistration) -> ClusterImage:
-    return image if after is image.partition(of) else with_partitions(image, {of: after})

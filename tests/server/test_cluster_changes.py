@@ -15,6 +15,7 @@ from node_in_thread import NodeInThread
 from kafkalake.broker.controller.controller import Decision
 from kafkalake.cluster.election import ElectionRules
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint, decide_together
+from kafkalake.cluster.partition_changes import IsrChange, Replica
 from kafkalake.cluster.registration import fence_broker, register_broker, unfence_broker
 from kafkalake.errors import (
     BrokerIdNotRegisteredError,
@@ -23,6 +24,8 @@ from kafkalake.errors import (
     InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidUpdateVersionError,
+    NewLeaderElectedError,
+    NoReassignmentInProgressError,
     PreferredLeaderNotAvailableError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
@@ -213,3 +216,61 @@ def test_elections_follow_the_settings_of_topics(cluster: Cluster) -> None:
     assert [each.elr for each in topic.registrations] == [(7,)] * 2
     configure("1")
     assert [(each.isr, each.elr) for each in topic.registrations] == [((0,), ())] * 2
+
+
+def test_partitions_move_to_other_brokers(cluster: Cluster) -> None:
+    node, client = cluster.node, cluster.client
+    create(client, "moved", -1, [0], [7], [0])
+    topic = node.broker.topics.topic("moved")
+
+    def move(*moves: list[int] | None, may_change_factor: bool = True) -> list[int]:
+        partitions = [{"partition_index": index, "replicas": replicas} for index, replicas in enumerate(moves)]
+        answer = client.call(
+            "AlterPartitionReassignments",
+            1,
+            timeout=1000,
+            allow_replication_factor_change=may_change_factor,
+            topics=[{"name": "moved", "partitions": partitions}],
+        )
+        return [each.error_code for each in answer.responses[0].partitions]
+
+    def moving() -> list[tuple[int, list[int], list[int], list[int]]]:
+        answer = client.call("ListPartitionReassignments", 0, timeout=1000, topics=None)
+        found = [each for topic in answer.topics for each in topic.partitions if topic.name == "moved"]
+        return [(each.partition_index, each.replicas, each.adding_replicas, each.removing_replicas) for each in found]
+
+    version = node.broker.cluster.version
+    assert move([7], [7], [9]) == [0, 0, InvalidReplicaAssignmentError.code]
+    assert node.broker.cluster.version == version + 1
+    assert moving() == [(0, [7, 0], [7], [0])]
+    assert move([7, 0], may_change_factor=False) == [InvalidReplicationFactorError.code]
+    assert move(None, None) == [0, NoReassignmentInProgressError.code]
+    assert moving() == [] and topic.registrations[0].replicas == (0,)
+    assert move([7]) == [0]
+    epoch = node.broker.cluster.brokers[7].epoch
+    change = IsrChange(
+        (topic.topic_id, 0),
+        topic.registrations[0].leader_epoch,
+        topic.registrations[0].partition_epoch,
+        (Replica(0, node.broker.cluster.brokers[0].epoch), Replica(7, epoch)),
+    )
+    alter = node.broker.controller.alter_partition(0, node.broker.cluster.brokers[0].epoch, [change])
+    (outcome,) = asyncio.run_coroutine_threadsafe(alter, node.loop).result(20)
+    assert isinstance(outcome, NewLeaderElectedError)
+    assert moving() == []
+    assert (topic.registrations[0].replicas, topic.registrations[0].leader) == ((7,), 7)
+
+
+def test_leadership_is_given_back(cluster: Cluster) -> None:
+    node = cluster.node
+
+    def rebalance(percentage: int) -> list[int]:
+        work = node.broker.controller.rebalance_leaders(percentage)
+        asyncio.run_coroutine_threadsafe(work, node.loop).result(20)
+        return cluster.leaders("led")
+
+    assert rebalance(100) == [0, 0, 0]
+    version = node.broker.cluster.version
+    assert rebalance(10) == [7, 0, 0]
+    assert rebalance(10) == [7, 0, 0]
+    assert node.broker.cluster.version == version + 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,14 +18,14 @@ from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer
 from kafkalake.clock import Clock
 from kafkalake.cluster.control_store import ControlStore
 from kafkalake.cluster.controller_election import is_controller
-from kafkalake.cluster.election import Election, RulesOf, elect_leaders
+from kafkalake.cluster.election import Election, RulesOf, elect_leaders, rebalance_leaders
 from kafkalake.cluster.image import (
     BrokerRegistration,
     ClusterImage,
     TopicIdPartition,
     decide_together,
 )
-from kafkalake.cluster.partition_changes import IsrChange, IsrState, alter_partitions
+from kafkalake.cluster.partition_changes import IsrChange, IsrState, alter_partitions, alter_reassignments
 from kafkalake.cluster.producer_ids import BLOCK, allocate_producer_ids
 from kafkalake.cluster.registration import (
     begin_controlled_shutdown,
@@ -294,6 +294,29 @@ class Controller:
             return after
 
         await self.change(elect, [])
+        return errors
+
+    async def rebalance_leaders(self, percentage: int) -> None:
+        """Elect the preferred leaders of the brokers whose imbalance exceeds `percentage`."""
+        while True:
+            before = self._image
+            after = await self.change(lambda now: rebalance_leaders(now, percentage, self._rules), [])
+            if before is None or after.version == before.version:
+                return
+            logger.info("preferred leaders elected version=%d", after.version)
+
+    async def alter_reassignments(
+        self, asked: Mapping[TopicIdPartition, Sequence[int] | None], *, may_change_factor: bool
+    ) -> dict[TopicIdPartition, KafkaError]:
+        """Move partitions to other replicas, or back, in one version. Return the error of each that does not move."""
+        errors: dict[TopicIdPartition, KafkaError] = {}
+
+        def alter(now: ClusterImage) -> ClusterImage:
+            nonlocal errors
+            after, errors = alter_reassignments(now, asked, self._rules, may_change_factor=may_change_factor)
+            return after
+
+        await self.change(alter, [])
         return errors
 
 

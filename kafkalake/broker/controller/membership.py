@@ -181,12 +181,21 @@ class Membership:
         self._candidacy.note_life()
         scheduler.every("heartbeat", lambda: self._config().broker_heartbeat_interval_ms, self._beat)
         scheduler.every("sessions", lambda: self._config().broker_heartbeat_interval_ms // 4 + 1, self._expire)
+        scheduler.every(
+            "leader balance", lambda: self._config().leader_imbalance_check_interval_seconds * 1000, self._rebalance
+        )
         scheduler.every("image", lambda: LOOK_INTERVAL_MS, self._look_for_versions)
 
     def _expire(self) -> Awaitable[None] | None:
         if not self.controller.is_active:
             return None
         return self.controller.fence_expired(self._config().broker_session_timeout_ms)
+
+    def _rebalance(self) -> Awaitable[None] | None:
+        config = self._config()
+        if not self.controller.is_active or not config.auto_leader_rebalance_enable:
+            return None
+        return self.controller.rebalance_leaders(config.leader_imbalance_per_broker_percentage)
 
     def _look_for_versions(self) -> Awaitable[None] | None:
         is_alone = self.controller.is_active and len(self.newest.brokers) == 1

@@ -1,17 +1,17 @@
-"""AlterPartitionReassignments (45), versions 0-1: other replicas for partitions.
+"""AlterPartitionReassignments (45), versions 0-1: other replicas for partitions, or a move that is under way undone (null).
 
-Partitions are not replicated yet, so none can move: the assignment that can be reached is the current one, and it is reached at
-once. 1: whether the replication factor may change.
+All of a request is one version of the cluster. 1: whether the replication factor may change. Of a partition that is named twice the
+last counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 
 from kafkalake.broker.admin.topic_plans import check_assignment
+from kafkalake.cluster.image import TopicIdPartition
 from kafkalake.errors import (
     ClusterAuthorizationError,
-    InvalidReplicaAssignmentError,
     KafkaError,
     NoReassignmentInProgressError,
     UnknownTopicOrPartitionError,
@@ -26,51 +26,78 @@ from kafkalake.wire.messages.controller import (
     ReassignableTopicResponse,
 )
 
+NamedPartition = tuple[str, int]
+_Asked = Mapping[NamedPartition, tuple[TopicIdPartition, ReassignablePartition]]
 
-def handle(
-    request: Request[AlterPartitionReassignmentsRequest],
-) -> Generator[None, None, AlterPartitionReassignmentsResponse]:
+
+async def handle(request: Request[AlterPartitionReassignmentsRequest]) -> AlterPartitionReassignmentsResponse:
     body = request.body
     if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
         return AlterPartitionReassignmentsResponse(error_code=ClusterAuthorizationError.code)
-    responses = []
-    for topic in body.topics:
-        partitions = []
-        for partition in topic.partitions:
-            partitions.append(_answer(request, topic.name, partition))
-            yield
-        responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
-    return AlterPartitionReassignmentsResponse(
-        responses=responses, allow_replication_factor_change=body.allow_replication_factor_change
-    )
-
-
-def _answer(
-    request: Request[AlterPartitionReassignmentsRequest], topic: str, asked: ReassignablePartition
-) -> ReassignablePartitionResponse:
+    asked, errors = await request.in_turns(_read(request))
     try:
-        _check(request, topic, asked)
-    except KafkaError as error:
-        message = request.error_text(error)
-        return ReassignablePartitionResponse(
-            partition_index=asked.partition_index, error_code=error.code, error_message=message
+        refused = await request.context.broker.controller.alter_reassignments(
+            {of: each.replicas for of, each in asked.values()}, may_change_factor=body.allow_replication_factor_change
         )
-    return ReassignablePartitionResponse(partition_index=asked.partition_index)
+    except KafkaError as error:
+        return refusal(body, error.code, request.error_text(error))
+    errors |= {name: refused[of] for name, (of, _) in asked.items() if of in refused}
+    return await request.in_turns(_response(request, errors))
 
 
-def _check(request: Request[AlterPartitionReassignmentsRequest], topic: str, asked: ReassignablePartition) -> None:
-    """Raise what Kafka answers, or `InvalidReplicaAssignmentError` for an assignment that is not the current one."""
-    broker = request.context.broker
+def _read(
+    request: Request[AlterPartitionReassignmentsRequest],
+) -> Generator[None, None, tuple[_Asked, dict[NamedPartition, KafkaError]]]:
+    """Return the moves that are asked for, and the errors of those that cannot be."""
+    asked: dict[NamedPartition, tuple[TopicIdPartition, ReassignablePartition]] = {}
+    errors: dict[NamedPartition, KafkaError] = {}
+    for topic in request.body.topics:
+        for each in topic.partitions:
+            yield
+            name = topic.name, each.partition_index
+            try:
+                asked[name] = _checked(request, topic.name, each), each
+            except KafkaError as error:
+                errors[name] = error
+    return asked, errors
+
+
+def _checked(
+    request: Request[AlterPartitionReassignmentsRequest], topic: str, asked: ReassignablePartition
+) -> TopicIdPartition:
+    broker, index = request.context.broker, asked.partition_index
     known = broker.topics.find(topic)
     if known is None:
         raise UnknownTopicOrPartitionError(f"Unable to find a topic named {topic}.")
-    if not 0 <= asked.partition_index < len(known.registrations):
-        raise UnknownTopicOrPartitionError(f"Unable to find partition {topic}:{asked.partition_index}.")
-    if asked.replicas is None:
+    if not 0 <= index < len(known.registrations):
+        raise UnknownTopicOrPartitionError(f"Unable to find partition {topic}:{index}.")
+    if asked.replicas is None and not known.registrations[index].is_moving:
         raise NoReassignmentInProgressError("No partition reassignment is in progress.")
-    check_assignment(asked.replicas, broker.cluster.brokers)
-    if tuple(asked.replicas) != known.registrations[asked.partition_index].replicas:
-        raise InvalidReplicaAssignmentError("The partition cannot move: partitions are not replicated yet.")
+    if asked.replicas is not None:
+        check_assignment(asked.replicas, broker.cluster.brokers)
+    return known.topic_id, index
+
+
+def _response(
+    request: Request[AlterPartitionReassignmentsRequest], errors: Mapping[NamedPartition, KafkaError]
+) -> Generator[None, None, AlterPartitionReassignmentsResponse]:
+    responses = []
+    for topic in request.body.topics:
+        partitions = []
+        for each in topic.partitions:
+            yield
+            error = errors.get((topic.name, each.partition_index))
+            partitions.append(
+                ReassignablePartitionResponse(
+                    partition_index=each.partition_index,
+                    error_code=0 if error is None else error.code,
+                    error_message=None if error is None else request.error_text(error),
+                )
+            )
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
+    return AlterPartitionReassignmentsResponse(
+        responses=responses, allow_replication_factor_change=request.body.allow_replication_factor_change
+    )
 
 
 def refusal(body: AlterPartitionReassignmentsRequest, code: int, message: str) -> AlterPartitionReassignmentsResponse:
