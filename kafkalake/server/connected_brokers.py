@@ -120,11 +120,12 @@ class ConnectedBrokers:
             if each.error_code:
                 raise error_for_code(each.error_code, each.error_message or "")
 
-    async def tell(self, broker_id: int, version: int, timeout_ms: int) -> None:
+    async def tell(self, broker_id: int, version: int, timeout_ms: int) -> int:
         message = UpdateImageRequest(version=version, timeout=timeout_ms)
-        await self._peers.ask(
+        answer = await self._peers.ask(
             broker_id, UPDATE_IMAGE, message, timeout_ms=timeout_ms + PROBE_TIMEOUT_MS, channel=Channel.CONTROL
         )
+        return answer.version
 
     async def is_gone(self, broker_id: int) -> bool:
         return await self.is_refused(broker_id) and not (await self._look_at_lock(broker_id))[0]

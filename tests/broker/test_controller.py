@@ -39,6 +39,7 @@ class Term:
             lambda work: asyncio.to_thread(work),
             lambda topic_id: ElectionRules(),
             lambda image: None,
+            self._is_followed,
             self._is_refused,
         )
         self.controller.activate(self.store.load())
@@ -54,6 +55,9 @@ class Term:
 
     async def _follow(self, image: ClusterImage, rows: Sequence[TopicRow] | None) -> None:
         self.followed.append(image.version)
+
+    async def _is_followed(self, image: ClusterImage) -> None:
+        return
 
     async def _is_refused(self, broker: BrokerRegistration) -> bool:
         return True

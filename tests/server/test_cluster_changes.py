@@ -274,3 +274,28 @@ def test_leadership_is_given_back(cluster: Cluster) -> None:
     assert rebalance(10) == [7, 0, 0]
     assert rebalance(10) == [7, 0, 0]
     assert node.broker.cluster.version == version + 1
+
+
+def test_a_partition_without_a_leader_gets_one_when_its_topic_allows_it(cluster: Cluster) -> None:
+    node, client = cluster.node, cluster.client
+    create(client, "lost", -1, [7, 0])
+    topic = node.broker.topics.topic("lost")
+    epoch = node.broker.cluster.brokers[7].epoch
+
+    def lose(image: ClusterImage) -> ClusterImage:
+        (now,) = image.partitions[topic.topic_id]
+        return image.with_topics({topic.topic_id: (replace(now, isr=(7,)),)})
+
+    cluster.change(lose, lambda image: fence_broker(image, 7, epoch, node.broker.topics.election_rules))
+    assert cluster.leaders("lost") == [-1]
+    resources = [
+        {
+            "resource_type": 2,
+            "resource_name": "lost",
+            "configs": [{"name": "unclean.leader.election.enable", "config_operation": 0, "value": "true"}],
+        }
+    ]
+    answer = client.call("IncrementalAlterConfigs", 1, resources=resources, validate_only=False)
+    assert answer.responses[0].error_code == 0
+    (found,) = topic.registrations
+    assert (found.leader, found.isr) == (0, (0,))

@@ -28,7 +28,8 @@ from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topic_rows import overrides_as_text, topic_row
 from kafkalake.broker.partitions.topics import Topic, Topics
-from kafkalake.cluster.image import ClusterImage, decide_together
+from kafkalake.cluster.election import Election
+from kafkalake.cluster.image import NO_LEADER, ClusterImage, TopicIdPartition, decide_together
 from kafkalake.cluster.placement import place, place_topic
 from kafkalake.cluster.topic_changes import add_partitions, change_topics, clear_eligible, create_topic, delete_topic
 from kafkalake.config.layers import Settings, changed_values
@@ -320,10 +321,16 @@ class TopicAdmin:
         if settings.topic(overrides).min_insync_replicas != topic.config.min_insync_replicas:
             decisions.append(partial(clear_eligible, topic_id=topic.topic_id))
         await self._controller.change(lambda image: decide_together(image, *decisions), [row])
+        if topic.election_rules.is_unclean_allowed:
+            await self._controller.elect_leaders(_leaderless(topic), Election.UNCLEAN)
         for name, old, new in changes:
             logger.info(
                 "topic setting changed topic=%s name=%s old=%s new=%s by=%s", topic.name, name, old, new, changed_by
             )
+
+
+def _leaderless(topic: Topic) -> list[TopicIdPartition]:
+    return [(topic.topic_id, index) for index, each in enumerate(topic.registrations) if each.leader == NO_LEADER]
 
 
 def _without_topic(topic_id: uuid.UUID, image: ClusterImage) -> ClusterImage:

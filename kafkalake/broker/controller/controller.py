@@ -71,13 +71,15 @@ class Controller:
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
         rules: RulesOf,
         committed: Callable[[ClusterImage], None],
+        followed: Callable[[ClusterImage], Awaitable[None]],
         is_refused: Callable[[BrokerRegistration], Awaitable[bool]],
     ) -> None:
         """Create it, inactive.
 
         `follow` applies a version on this broker, with the topics that are new or changed in it. `rules` returns those of a topic
-        in the version that is followed, in any thread. `committed` tells the other brokers of it. `is_refused` returns whether
-        nothing listens at a broker's address. `timeout_ms`: how long a change is waited for.
+        in the version that is followed, in any thread. `committed` tells the other brokers of a version, `followed` waits until
+        they follow it, for a while. `is_refused` returns whether nothing listens at a broker's address. `timeout_ms`: how long a
+        change is waited for.
         """
         self._broker_id = broker_id
         self._store = store
@@ -87,6 +89,7 @@ class Controller:
         self._run_blocking = run_blocking
         self._rules = rules
         self._committed = committed
+        self._followed = followed
         self._is_refused = is_refused
         self._image: ClusterImage | None = None
         self._unsettled: ClusterImage | None = None
@@ -241,8 +244,12 @@ class Controller:
         return HeartbeatAnswer(is_caught_up, (self._image or image).brokers[broker_id].is_fenced, False)
 
     async def relieve(self, broker_id: int, broker_epoch: int) -> None:
-        """Move the leaderships of a broker that is about to end, and fence it. Raise `StaleBrokerEpochError` as `heartbeat`."""
-        await self.change(partial(_relieve, broker_id, broker_epoch, self._rules), [])
+        """Move the leaderships of a broker that is about to end, and fence it. The new leaders lead when this returns.
+
+        Raise `StaleBrokerEpochError` as `heartbeat`.
+        """
+        image = await self.change(partial(_relieve, broker_id, broker_epoch, self._rules), [])
+        await self._followed(image)
 
     async def fence_expired(self, session_timeout_ms: int) -> None:
         """Fence the brokers whose last heartbeat is older than their session."""

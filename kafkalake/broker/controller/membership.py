@@ -8,6 +8,7 @@ is by requests, safety by the control store alone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
@@ -51,6 +52,8 @@ RETRY_PAUSES_S = (0.1, 0.3, 1.0)
 LOOK_INTERVAL_MS = 1_000
 """How often the control store is looked at for a version of which nobody has told."""
 POKE_TIMEOUT_MS = 5_000
+FOLLOW_WAIT_S = 2.0
+"""How long a broker that stops in order waits for its followers to lead."""
 NO_EPOCH = NO_VERSION = -1
 _TRIED_AGAIN = (StaleImageError, NotControllerError, BrokerUnavailableError, DuplicateBrokerRegistrationError)
 
@@ -92,6 +95,7 @@ class Membership:
             run_blocking,
             rules,
             self._tell,
+            self._wait_for_others,
             lambda broker: self.others.is_refused(broker.broker_id),
         )
         self.others = others(self)
@@ -101,6 +105,9 @@ class Membership:
         self._is_leaving = False
         self._working: set[asyncio.Task[None]] = set()
         self._telling: set[int] = set()
+        self._followed: dict[int, int] = {}
+        """The versions that other brokers have said that they follow, by their ids."""
+        self._has_followed = asyncio.Event()
         self._looking = asyncio.Lock()
         self._claiming = asyncio.Lock()
 
@@ -338,11 +345,21 @@ class Membership:
         try:
             while told < self.newest.version and self.controller.is_active:
                 told = self.newest.version
-                await self.others.tell(broker_id, told, POKE_TIMEOUT_MS)
+                self._followed[broker_id] = await self.others.tell(broker_id, told, POKE_TIMEOUT_MS)
+                self._has_followed.set()
         except KafkaLakeError as error:
             logger.debug("broker not told of a version broker=%d version=%d error=%s", broker_id, told, error)
         finally:
             self._telling.discard(broker_id)
+
+    async def _wait_for_others(self, image: ClusterImage) -> None:
+        """Wait until the other brokers that may lead follow a version, `FOLLOW_WAIT_S` at most."""
+        others = {each.broker_id for each in image.brokers.values() if each.is_active} - {self._broker_id}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FOLLOW_WAIT_S):
+                while any(self._followed.get(each, NO_VERSION) < image.version for each in others):
+                    self._has_followed.clear()
+                    await self._has_followed.wait()
 
     def _work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)

@@ -108,8 +108,11 @@ class OtherBrokers(Protocol):
         """Have the controller set settings. Raise the first error of a resource, or `BrokerUnavailableError`."""
         ...
 
-    async def tell(self, broker_id: int, version: int, timeout_ms: int) -> None:
-        """Tell a broker that there is a version. Raise `BrokerUnavailableError` if it does not answer in time."""
+    async def tell(self, broker_id: int, version: int, timeout_ms: int) -> int:
+        """Tell a broker that there is a version, and return the one that it follows then.
+
+        Raise `BrokerUnavailableError` if it does not answer in time.
+        """
         ...
 
     async def is_refused(self, broker_id: int) -> bool:
