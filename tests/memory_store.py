@@ -12,7 +12,7 @@ from typing import Protocol
 
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.cluster.control_store import ControlStore, MemoryControlStore
-from kafkalake.errors import LakeError, SegmentsChangedError
+from kafkalake.errors import KafkaStorageError, LakeError, SegmentsChangedError
 from kafkalake.metadata import changes
 from kafkalake.metadata.store import (
     BrokerTable,
@@ -118,7 +118,10 @@ class MemoryMetadataStore:
 
     def publish(self, state: PublishedState) -> int:
         with self._lock:
-            if self._transactions.get(state.app_id, state.version - 1) >= state.version:
+            last = self._transactions.get(state.app_id, state.version - 1)
+            if last > state.version:
+                raise KafkaStorageError(f"publish {state.version} of {state.app_id} is late: {last} is there already")
+            if last == state.version:
                 return len(self._partitions) - 1
             self._fail()
             segments = _segments_after(self._segments[-1], state)
@@ -127,7 +130,6 @@ class MemoryMetadataStore:
             stamped = [
                 replace(
                     row,
-                    leader=state.leader,
                     published_at_ms=state.published_at_ms,
                     segments_version=len(self._segments) - 1,
                 )
@@ -135,7 +137,7 @@ class MemoryMetadataStore:
             ]
             before = {(row.topic_id, row.partition): row.log_start_offset for row in self._partitions[-1][1]}
             stamped = changes.merge_raised_log_starts(stamped, before)
-            others = [row for row in self._partitions[-1][1] if row.leader != state.leader]
+            others = [row for row in self._partitions[-1][1] if row.leader not in state.leaders]
             self._partitions.append((self._clock.now_ms(), [*others, *stamped]))
             self._transactions[state.app_id] = state.version
             return len(self._partitions) - 1

@@ -71,7 +71,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": {
         "cluster",
         "broker",
-        *(f"broker.{room}" for room in ("admin", "controller", "coordination", "partitions", "transactions")),
+        *(
+            f"broker.{room}"
+            for room in ("admin", "controller", "coordination", "partitions", "publishing", "transactions")
+        ),
     }
     | {
         "client.connection",

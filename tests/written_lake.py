@@ -107,7 +107,7 @@ class WrittenLake:
         self._published |= {row.key for row in sealed}
         self._versions += 1
         now_ms = time.time_ns() // 1_000_000
-        return self.store.publish(PublishedState(BROKER, states, sealed, [], self._app, self._versions, now_ms))
+        return self.store.publish(PublishedState((BROKER,), states, sealed, [], self._app, self._versions, now_ms))
 
     def described(self, topic: str, partition: int) -> tuple[list[SegmentRow], PartitionRow]:
         """What Delta is told of a log: its sealed segments and its state."""

@@ -34,7 +34,6 @@ from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.staged.service import StagedAppends
-from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.service import TransactionService
 from kafkalake.broker.transactions.transaction_peers import TransactionPeers
 from kafkalake.cluster.control_store import ControlStore
@@ -52,10 +51,14 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerObserver(ReplicaObserver, Protocol):
-    """Callbacks for partition changes. In a running node this is the publisher."""
+    """Callbacks for partition changes. In a running node this is what reports to the publisher."""
 
     def partition_moved(self, partition: Partition) -> None:
         """Handle changed offsets of a partition. Called on the hot path."""
+        ...
+
+    def partition_marked(self, partition: Partition, is_written: bool) -> None:
+        """Handle the marker of a transaction in a partition: one to be written, then whatever became of it."""
         ...
 
 
@@ -75,7 +78,6 @@ class Broker:
         logs: LogDirectory,
         world: World,
         observer: BrokerObserver,
-        held_offsets: HeldOffsets,
         transaction_peers: TransactionPeers,
         leader_replicas: LeaderReplicas,
         ownership: Ownership,
@@ -92,7 +94,6 @@ class Broker:
         self.ownership = ownership
         self.run_blocking = run_blocking
         self._observer = observer
-        self.held_offsets = held_offsets
         self.transaction_peers = transaction_peers
         self.topics = Topics(cluster)
         self.timers = Timers(clock, new_alarm())
@@ -242,6 +243,10 @@ class Broker:
         """Announce offsets of a partition changed by something other than an append."""
         self._observer.partition_moved(partition)
         self.purgatory.check(partition)
+
+    def marked(self, partition: Partition, is_written: bool) -> None:
+        """Announce the marker of a transaction in a partition, before it is written and afterwards."""
+        self._observer.partition_marked(partition, is_written)
 
     def flush(self) -> bool:
         """Append all queued batches and answer their producers. Return whether there were any."""

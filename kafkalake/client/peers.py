@@ -3,8 +3,9 @@
 A connection to a broker is opened when it is first asked. A lost one fails what waits on it, and the next request opens another;
 nothing is sent again by itself, as a broker may have done what it did not answer. Responses come in the order of requests, so a
 slow one holds up those behind it. Requests that must not wait so long, as heartbeats, have a connection of their own,
-`Channel.CONTROL`, and so have those that may be slow, which clients ask of the controller: `Channel.FORWARDED`. Those of followers
-wait for records: each of their tasks has a connection of its own, `Channel.FETCH`, by its number; files have `Channel.SEGMENTS`.
+`Channel.CONTROL`, and so have those that may be slow: what clients ask of the controller, `Channel.FORWARDED`, and what the
+controller asks for Delta, `Channel.REPORTS`. Those of followers wait for records: each of their tasks has a connection of its own,
+`Channel.FETCH`, by its number; files have `Channel.SEGMENTS`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Channel(Enum):
     FORWARDED = "forwarded"
     FETCH = "fetch"
     SEGMENTS = "segments"
+    REPORTS = "reports"
 
 
 _Key = tuple[int, Channel, int]

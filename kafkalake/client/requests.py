@@ -20,11 +20,17 @@ from kafkalake.wire.messages import (
     offsets,
     records,
     replication,
+    reports,
     topics,
     transactions,
 )
 from kafkalake.wire.messages.message import Message
-from kafkalake.wire.messages.schemas import CONTROLLER_VOTE_KEY, FETCH_SEGMENT_KEY, UPDATE_IMAGE_KEY
+from kafkalake.wire.messages.schemas import (
+    CONTROLLER_VOTE_KEY,
+    FETCH_SEGMENT_KEY,
+    REPORT_CHANGES_KEY,
+    UPDATE_IMAGE_KEY,
+)
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -112,6 +118,7 @@ UPDATE_IMAGE = ClientApi(UPDATE_IMAGE_KEY, membership.UpdateImageRequest, member
 CONTROLLER_VOTE = ClientApi(
     CONTROLLER_VOTE_KEY, membership.ControllerVoteRequest, membership.ControllerVoteResponse, 0, 0
 )
+REPORT_CHANGES = ClientApi(REPORT_CHANGES_KEY, reports.ReportChangesRequest, reports.ReportChangesResponse, 0, 0)
 LIST_TRANSACTIONS = ClientApi(66, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse, 0, 1)
 
 

@@ -114,6 +114,29 @@ def current_partitions(rows: Iterable[PartitionRow]) -> list[PartitionRow]:
     return list({(row.topic_id, row.partition): row for row in ordered}.values())
 
 
+def newest_row(published: PartitionRow | None, reported: PartitionRow, *, keeps_stable: bool) -> PartitionRow:
+    """Return the row to publish for a partition that its leader has reported. No offset goes back.
+
+    A report of an older leader epoch changes nothing. A leader that was elected uncleanly may have lost records: then offsets end
+    with its log. keeps_stable: the last stable offset stays as published, but for a higher log start.
+    """
+    start = reported.log_start_offset
+    if published is None:
+        return replace(reported, last_stable_offset=start) if keeps_stable else reported
+    if reported.leader_epoch < published.leader_epoch:
+        return published
+    end = reported.log_end_offset
+    stable = published.last_stable_offset
+    return replace(
+        reported,
+        log_start_offset=min(max(start, published.log_start_offset), end),
+        high_watermark=min(max(reported.high_watermark, published.high_watermark), end),
+        last_stable_offset=min(max(stable, start if keeps_stable else reported.last_stable_offset), end),
+        published_at_ms=published.published_at_ms,
+        segments_version=published.segments_version,
+    )
+
+
 def with_log_starts(rows: Sequence[PartitionRow], log_starts: Mapping[TopicPartition, int]) -> list[PartitionRow]:
     """Return the rows with log starts raised to those given by (topic id, partition), and other offsets at least as high."""
     raised = []

@@ -19,7 +19,8 @@ from kafkalake.metadata.tables.brokers import DeltaBrokers
 from kafkalake.metadata.tables.cleaning import DeltaCleaning
 from kafkalake.metadata.tables.cluster import DeltaClusterTable
 from kafkalake.metadata.tables.group_offsets import DeltaGroupOffsets
-from kafkalake.metadata.tables.partitions import DeltaPartitions, is_published, stamp_change
+from kafkalake.metadata.tables.lake_tables import is_published
+from kafkalake.metadata.tables.partitions import DeltaPartitions, stamp_change
 from kafkalake.metadata.tables.schemas import SegmentRow
 from kafkalake.metadata.tables.segments import DeltaSegments
 from kafkalake.metadata.tables.topics import DeltaTopics

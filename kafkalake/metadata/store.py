@@ -13,8 +13,8 @@ cleanup truncates, and without a broker. In Spark:
     for s in {row.segments_version for row in partitions.select("segments_version").distinct().collect()}:
         segments = spark.read.format("delta").option("versionAsOf", s).load(f"{lake}/metadata/segments")
 
-With several brokers, each one's rows name their own version. Rows of a version of `segments` then apply to the partitions whose
-row names it. `load_snapshot` does exactly this.
+The rows of several leaders may name several versions. Rows of a version of `segments` then apply to the partitions whose row names
+it. `load_snapshot` does exactly this.
 """
 
 from __future__ import annotations
@@ -38,20 +38,22 @@ from kafkalake.topic_partition import PartitionId
 
 @dataclass(frozen=True, slots=True)
 class PublishedState:
-    """One publish of one leader.
+    """One publish of the partitions of some leaders.
 
-    `partitions` are all partitions now led by `leader` and replace its previously published ones. `sealed` are segments to add
-    (existing ones are not added twice), `removed` the keys of segments to remove (missing ones are ignored). `app_id` and `version`
-    are Delta's `txn`: a publish whose version is not above the last one of its app id changes nothing.
+    `partitions` are all rows of `leaders` and replace those published before. `sealed` are segments to add (existing ones are not
+    added twice), `removed` the keys of segments to remove (missing ones are ignored). `app_id` and `version` are Delta's `txn`: a
+    publish of the last version of its app id changes nothing, an older one is refused. `claims`: `segments` is to refuse older ones
+    from now on, even if nothing is sealed or removed.
     """
 
-    leader: int
+    leaders: Collection[int]
     partitions: Sequence[PartitionRow]
     sealed: Sequence[SegmentRow]
     removed: Sequence[SegmentKey]
     app_id: str
     version: int
     published_at_ms: int
+    claims: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,10 @@ class PublishedTables(PartitionTable, SegmentTable, Protocol):
     """Partitions and their segments, as published together."""
 
     def publish(self, state: PublishedState) -> int:
-        """Commit one publish and return the version of `partitions` that includes it."""
+        """Commit one publish and return the version of `partitions` that includes it.
+
+        Raise `KafkaStorageError` if there is a later one, as that of another controller.
+        """
         ...
 
     def last_published_version(self, app_id: str) -> int | None:

@@ -36,9 +36,7 @@ from kafkalake.broker.controller.joining import TopicsRead
 from kafkalake.broker.controller.protocol import EarlierRun
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.topic_rows import election_rules_of
-from kafkalake.broker.publishing.journals import JournalPublisher, publish_groups, publish_transactions
-from kafkalake.broker.publishing.partitions import PartitionPublisher
-from kafkalake.broker.transactions.held_offsets import HeldOffsets
+from kafkalake.broker.publishing.partitions import PartitionReporter
 from kafkalake.client.peers import ConnectedPeers
 from kafkalake.cluster.config_changes import add_config
 from kafkalake.cluster.image import ClusterImage, decide_together
@@ -60,6 +58,7 @@ from kafkalake.process import allocator
 from kafkalake.process.jobs import run_jobs
 from kafkalake.process.loop_alarm import LoopAlarm
 from kafkalake.process.opening import close_logs, open_logs
+from kafkalake.process.publishing import Publishing, assemble_publishing
 from kafkalake.process.upkeep import Upkeep
 from kafkalake.process.watchdog import LoopWatchdog
 from kafkalake.server.acceptor import Acceptor
@@ -77,7 +76,6 @@ from kafkalake.world import World
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Journals = tuple[JournalPublisher[Any], JournalPublisher[Any]]  # of groups, of transactions
 
 OPENING_THREADS = 4
 METADATA_THREADS = 3
@@ -148,12 +146,12 @@ class Node:
         kept = await self._blocking(lambda: KeptSettings(str(self._root), self.broker_id, files))
         image = await self._follow_settings(store, settings, kept)
         earlier = await self._open_logs(broker, store, image, publishing, stop_s, taking_over=lease.took_over)
-        acceptor = await self._listen(broker, lease, shares.connections)
+        acceptor = await self._listen(broker, publishing, lease, shares.connections)
         await self._join(broker, store, publishing, earlier, taking_over=lease.took_over)
         await broker.hand_over(kept)
-        journals = await self._start_coordinators(broker, store, stop_s)
+        await self._start_coordinators(broker)
         self._stack.push_async_callback(self._stop_serving, broker, acceptor, stop_s)
-        self._start_background(broker, store, publishing, journals)
+        self._start_background(broker, store, publishing)
         self._watch()
         await self._blocking(lambda: reserve.keep(paths.reserve_path(self.lake, self.broker_id)))
         await acceptor.serve()
@@ -208,14 +206,10 @@ class Node:
 
     async def _assemble(
         self, store: DeltaMetadataStore, settings: BrokerSettings, files: OwnedFiles, open_files: OpenFiles
-    ) -> tuple[Broker, PartitionPublisher]:
+    ) -> tuple[Broker, Publishing]:
         """Assemble the broker and its publishing, without topics."""
         loop = asyncio.get_running_loop()
-        held = HeldOffsets()
-        publishing = PartitionPublisher(
-            self.lake, self.broker_id, store, self._clock, self._on_metadata, held.stable_offset
-        )
-        await publishing.start(settings.current.broker.metadata_publish_interval_ms)
+        reporter = PartitionReporter(self.lake, self.broker_id, store, self._clock, self._on_metadata)
         cluster = ClusterImage(await self._blocking(lambda: cluster_id(self.lake)))
         peers = self._peers = ConnectedPeers(
             lambda broker_id: address_in(broker.membership.newest, broker_id),
@@ -233,10 +227,9 @@ class Node:
             others=lambda membership: ConnectedBrokers(
                 membership, peers, lambda: settings.current.broker, self._look_at_lock
             ),
-            logs=LogDirectory(self._root, self._clock, open_files, publishing.events_of),
+            logs=LogDirectory(self._root, self._clock, open_files, reporter.events_of),
             world=replace(self._world, files=files),
-            observer=publishing,
-            held_offsets=held,
+            observer=reporter,
             transaction_peers=ConnectedTransactionPeers(peers),
             leader_replicas=ConnectedLeaderReplicas(peers, self.broker_id, lambda: broker.membership.broker_epoch),
             ownership=self._ownership,
@@ -244,26 +237,26 @@ class Node:
             call_soon=loop.call_soon,
             run_blocking=self._blocking,
         )
-        return broker, publishing
+        return broker, assemble_publishing(broker, reporter, store, peers, self._on_metadata)
 
     async def _open_logs(
         self,
         broker: Broker,
         store: DeltaMetadataStore,
         image: ClusterImage,
-        publishing: PartitionPublisher,
+        publishing: Publishing,
         stop_s: float,
         *,
         taking_over: bool,
     ) -> EarlierRun:
         """Open the logs of this broker's replicas, and return how its last process ended."""
-        self._at_stop("last publish", publishing.finish, stop_s)
+        self._at_stop("last publish", publishing.publisher.finish, stop_s)
         self._at_stop("closing of logs", lambda: close_logs(broker), stop_s)
         rows = await self._blocking(store.load_topics)
         published = await self._blocking(store.load_partitions)
         image = with_topics_of(image, rows, published, self.broker_id)
         epoch = await self._blocking(lambda: take_clean_shutdown(broker.world.files, str(self._root)))
-        opened = await open_logs(broker, image, rows, publishing, taking_over=taking_over)
+        opened = await open_logs(broker, image, rows, publishing.reporter, taking_over=taking_over)
         if leftovers := opened.leftovers:
             broker.scheduler.once("removal of logs", lambda: self._blocking(lambda: broker.logs.remove(leftovers)))
         return EarlierRun(NO_EPOCH, is_cut=True) if opened.is_missing else EarlierRun(epoch)
@@ -277,7 +270,7 @@ class Node:
         self,
         broker: Broker,
         store: DeltaMetadataStore,
-        publishing: PartitionPublisher,
+        publishing: Publishing,
         earlier: EarlierRun,
         *,
         taking_over: bool,
@@ -301,26 +294,20 @@ class Node:
 
         await broker.join(read_topics, self.listeners, earlier)
         published = await self._blocking(store.load_partitions)
-        await self._blocking(lambda: publishing.take_published(published))
-        await self._blocking(lambda: publishing.reconcile(broker.topics))
-        if taking_over and not await publishing.finish():
+        await self._blocking(lambda: publishing.reporter.take_published(published))
+        await publishing.reporter.compare_all(broker.topics)
+        if taking_over and broker.controller.is_active and not await publishing.publisher.finish():
             raise KafkaStorageError("the leader epochs of a broker that took over were not published")
 
-    async def _start_coordinators(self, broker: Broker, store: DeltaMetadataStore, stop_s: float) -> Journals:
+    async def _start_coordinators(self, broker: Broker) -> None:
         """Load groups and transactions, and resume what the previous process left."""
-        interval_ms = broker.config.metadata_publish_interval_ms
-        groups = publish_groups(broker.groups.journal, store, self._clock, self._on_metadata, interval_ms)
-        transactions = publish_transactions(
-            broker.transactions.journal, store, self._clock, self._on_metadata, interval_ms
-        )
         await broker.start_coordinators()
-        self._at_stop("last publish of groups", groups.finish, stop_s)
-        self._at_stop("last publish of transactions", transactions.finish, stop_s)
         self._stack.push_async_callback(broker.scheduler.stop)
         broker.staged.start()
-        return groups, transactions
 
-    async def _listen(self, broker: Broker, lease: leases.Lease, connections_max: int) -> Acceptor:
+    async def _listen(
+        self, broker: Broker, publishing: Publishing, lease: leases.Lease, connections_max: int
+    ) -> Acceptor:
         """Bind the listeners and publish the addresses. Connections wait until the acceptor serves."""
         assert self._peers is not None
         loop, settings = asyncio.get_running_loop(), broker.settings
@@ -331,6 +318,7 @@ class Node:
             loop,
             advertised(),
             peers=self._peers,
+            reports=publishing.reports,
             memory_bytes=memory_bytes,
             trim_heap=allocator.trim_heap,
         )
@@ -342,12 +330,9 @@ class Node:
         await self._on_metadata(lambda: lease.renew(host=first.advertised_host, port=first.advertised_port))
         return acceptor
 
-    def _start_background(
-        self, broker: Broker, store: DeltaMetadataStore, publishing: PartitionPublisher, journals: Journals
-    ) -> None:
+    def _start_background(self, broker: Broker, store: DeltaMetadataStore, publishing: Publishing) -> None:
         """Start what runs beside the requests."""
-        for each in (publishing, *journals):
-            each.begin(broker.scheduler)
+        publishing.begin(broker.scheduler)
         Upkeep(broker, store, self._on_metadata).begin()
         broker.membership.begin(broker.scheduler)
         broker.isr_changes.begin(broker.scheduler)

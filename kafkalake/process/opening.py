@@ -13,7 +13,7 @@ from uuid import UUID
 from kafkalake.broker.broker import Broker
 from kafkalake.broker.partitions.log_directory import log_config
 from kafkalake.broker.partitions.topic_rows import topic_of
-from kafkalake.broker.publishing.partitions import PartitionPublisher
+from kafkalake.broker.publishing.partitions import PartitionReporter
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import KafkaError, KafkaLakeError, LakeError, as_value
 from kafkalake.metadata.tables.schemas import TopicRow
@@ -40,7 +40,7 @@ async def report_recovery(recovered: Callable[[], int], partitions: int, interva
 
 
 async def open_logs(
-    broker: Broker, image: ClusterImage, rows: Iterable[TopicRow], publishing: PartitionPublisher, *, taking_over: bool
+    broker: Broker, image: ClusterImage, rows: Iterable[TopicRow], publishing: PartitionReporter, *, taking_over: bool
 ) -> OpenedLogs:
     """Open the logs of this broker's replicas, whose partitions are not led yet.
 

@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kafkalake.broker.broker import Broker
+from kafkalake.broker.publishing.broker_reports import BrokerReports
 from kafkalake.client.peers import Peers
 from kafkalake.clock import Clock
 from kafkalake.server.authorizer import AllowEverything, Authorizer
 from kafkalake.server.heap_trimmer import HeapTrimmer
+from kafkalake.server.report_server import ReportServer
 from kafkalake.server.request_memory import RequestMemory
 from kafkalake.server.turns import Turns
 from kafkalake.server.unread_answers import UnreadAnswers
@@ -46,10 +48,11 @@ class ServerContext:
         authorizer: Authorizer | None = None,
         *,
         peers: Peers,
+        reports: BrokerReports,
         memory_bytes: int,
         trim_heap: Callable[[], None],
     ) -> None:
-        """`peers`: the other brokers. memory_bytes: memory of this machine.
+        """`peers`: the other brokers. `reports`: what this one has to publish. memory_bytes: memory of this machine.
 
         `trim_heap`: returns free heap to the system, called in a thread.
         """
@@ -69,6 +72,7 @@ class ServerContext:
         self._loop = loop
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="codec")
         self._tasks: set[asyncio.Task[None]] = set()
+        self.reports = ReportServer(reports, self.run_in_thread)
         self.heap = HeapTrimmer(loop.call_later, lambda: self._threads.submit(trim_heap))
 
     @property

@@ -70,6 +70,7 @@ from kafkalake.server.handlers import (
     offset_for_leader_epoch,
     produce,
     renew_delegation_token,
+    report_changes,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -86,12 +87,13 @@ from kafkalake.wire.messages import (
     offsets,
     records,
     replication,
+    reports,
     security,
     topics,
     transactions,
 )
 from kafkalake.wire.messages.message import Message, Response
-from kafkalake.wire.messages.schemas import CONTROLLER_VOTE_KEY, FETCH_SEGMENT_KEY, UPDATE_IMAGE_KEY
+from kafkalake.wire.messages.schemas import CONTROLLER_VOTE_KEY, FETCH_SEGMENT_KEY, REPORT_CHANGES_KEY, UPDATE_IMAGE_KEY
 from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
 from kafkalake.wire.produce_request import ProduceBody
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
@@ -240,6 +242,7 @@ _BETWEEN_BROKERS = (
     _api(63, 0, 1, membership.BrokerHeartbeatRequest, broker_heartbeat.handle, cluster=CLUSTER_ACTION),
     _api(67, 0, 0, membership.AllocateProducerIdsRequest, allocate_producer_ids.handle, cluster=CLUSTER_ACTION),
     _api(FETCH_SEGMENT_KEY, 0, 0, replication.FetchSegmentRequest, fetch_segment.handle, cluster=CLUSTER_ACTION),
+    _api(REPORT_CHANGES_KEY, 0, 0, reports.ReportChangesRequest, report_changes.handle, cluster=CLUSTER_ACTION),
     _api(UPDATE_IMAGE_KEY, 0, 0, membership.UpdateImageRequest, update_image.handle, cluster=CLUSTER_ACTION),
     _api(CONTROLLER_VOTE_KEY, 0, 0, membership.ControllerVoteRequest, controller_vote.handle, cluster=CLUSTER_ACTION),
 )

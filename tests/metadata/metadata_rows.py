@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kafkalake.metadata.store import PublishedState
 from kafkalake.metadata.tables.schemas import BrokerRow, PartitionRow, SegmentKey, SegmentRow, TopicRow
@@ -92,8 +93,8 @@ def published(
     app_id: str = "",
 ) -> PublishedState:
     return PublishedState(
-        leader=leader,
-        partitions=partitions,
+        leaders=(leader,),
+        partitions=[replace(row, leader=leader) for row in partitions],
         sealed=sealed,
         removed=removed,
         app_id=app_id or f"kafkalake-broker-{leader}",

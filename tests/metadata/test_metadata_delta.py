@@ -18,7 +18,7 @@ from memory_store import MemoryMetadataStore
 from metadata_processes import SPAWN, create_topics, die_while_publishing, publish_often, publish_on_a_full_disk
 from metadata_rows import partition_row, published, segment_row, topic_row
 
-from kafkalake.broker.publishing.schedule import reconcile
+from kafkalake.broker.publishing.reconcile import reconcile
 from kafkalake.errors import KafkaStorageError, LakeError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import TABLES, table_path

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from memory_store import MemoryMetadataStore
 from metadata_rows import published, segment_row
 
-from kafkalake.broker.publishing.schedule import reconcile
+from kafkalake.broker.publishing.reconcile import reconcile
 from kafkalake.metadata.tables.schemas import SegmentRow
 
 A, B, C = (segment_row(base=base) for base in (0, 100, 200))

@@ -16,6 +16,7 @@ from metadata_rows import NOW_MS, broker_row, partition_row, published, segment_
 from kafkalake.errors import (
     InconsistentTopicIdError,
     InvalidPartitionsError,
+    KafkaStorageError,
     LakeError,
     LeaseHeldError,
     TopicAlreadyExistsError,
@@ -193,8 +194,9 @@ def test_a_leader_without_partitions_publishes_none(tested: StoreOfTest) -> None
 def test_publishing_the_same_version_again_changes_nothing(tested: StoreOfTest) -> None:
     first = tested.publish(published(3, [partition_row(end=1)], [segment_row(base=0)]))
     again = tested.publish(published(3, [partition_row(end=2)], [segment_row(base=100)]))
-    older = tested.publish(published(2, [partition_row(end=2)], [segment_row(base=100)]))
-    assert first == again == older
+    assert first == again
+    with pytest.raises(KafkaStorageError, match="is late"):
+        tested.publish(published(2, [partition_row(end=2)], [segment_row(base=100)]))
     assert [row.high_watermark for row in tested.store.load_partitions()] == [1]
     assert tested.store.load_segments() == [segment_row(base=0)]
 

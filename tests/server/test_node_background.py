@@ -18,8 +18,8 @@ from kafkalake.broker.groups.offset_requests import OffsetRequests
 from kafkalake.broker.partitions import scheduler
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topics import Topic, Topics
-from kafkalake.broker.publishing.journals import JournalPublisher
-from kafkalake.broker.publishing.partitions import PartitionPublisher
+from kafkalake.broker.publishing.lake_publisher import LakePublisher
+from kafkalake.broker.publishing.partitions import PartitionReporter
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.errors import CoordinatorNotAvailableError, KafkaStorageError
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -53,9 +53,8 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 STEPS = {
-    "publishing": (PartitionPublisher, "_look_for_jobs"),
-    "publishing of group_offsets": (JournalPublisher, "publish"),
-    "publishing of transactions": (JournalPublisher, "publish"),
+    "publishing": (LakePublisher, "_round"),
+    "changes by jobs": (PartitionReporter, "_look_for_jobs"),
     "upkeep": (Upkeep, "_look_after"),
     "flush": (Topics, "flushed_by_time"),
     "idle connections": (Acceptor, "_check_idle"),

@@ -103,6 +103,11 @@ class Controller:
         """Return whether this broker is the controller, as far as it knows."""
         return self._image is not None
 
+    @property
+    def image(self) -> ClusterImage | None:
+        """The newest image if this broker is the controller, as far as it knows, else None."""
+        return self._image
+
     def activate(self, image: ClusterImage) -> None:
         """Become the controller, with the image whose commit has elected this broker. Every session begins anew."""
         self._image, self._unsettled = image, None

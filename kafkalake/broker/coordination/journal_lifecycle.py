@@ -213,6 +213,11 @@ class JournalLifecycle(Generic[E, R, C]):
 
     # For Delta
 
+    @property
+    def has_changes(self) -> bool:
+        """Return whether Delta may lack changes."""
+        return self._coordinator.table.has_changes if self._final is None else bool(self._final.rows)
+
     def take_changes(self) -> Changes[C]:
         """Return the changes that Delta lacks. After `stop`, return the last of them once."""
         if self._final is None:

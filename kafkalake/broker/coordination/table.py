@@ -121,6 +121,11 @@ class JournaledTable(Generic[E, C]):
         shard = self._shards.get(partition)
         return shard is not None and not shard.loading
 
+    @property
+    def serving(self) -> frozenset[int]:
+        """The partitions of the journal that are loaded here."""
+        return frozenset(index for index, shard in self._shards.items() if not shard.loading)
+
     def check(self, name: str, *, may_be_empty: bool = False) -> int:
         """Return the journal partition of a name that this broker serves.
 
@@ -218,6 +223,11 @@ class JournaledTable(Generic[E, C]):
         return list(self._shards)
 
     # For Delta
+
+    @property
+    def has_changes(self) -> bool:
+        """Return whether Delta may lack changes."""
+        return bool(self._changed)
 
     def take_changes(self) -> Changes[C]:
         """Return the changes that Delta lacks. After a failed publish, pass them to `put_back`.

@@ -1,1 +1,1 @@
-"""Publishing from the logs to Delta: `partitions` and `journals` collect changes, `schedule` (pure) decides when to commit."""
+"""Publishing to Delta: what brokers report (`broker_reports`), and what the controller makes of it (`lake_publisher`)."""

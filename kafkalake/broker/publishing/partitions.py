@@ -1,16 +1,15 @@
-"""Passes log changes to the publisher and commits its publishes to Delta.
+"""Collects what a broker has to report of the partitions that it leads, and applies what jobs have changed to its logs.
 
-The broker reports partition changes and each log its segment changes. `schedule` decides when a publish is due. It is committed
-here in a thread, one at a time. At startup, changes left unpublished by a kill are found by comparing the sealed segments on disk
-with Delta. At shutdown, all pending changes are published.
+The broker notes partition changes, and each log its segment changes. The controller asks for them (`broker_reports`). A partition
+that is led here from now on is compared with Delta: what an earlier leader, or this broker before a kill, has left unpublished is
+reported, and what is there already is not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,13 +17,14 @@ from uuid import UUID
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topics
-from kafkalake.broker.publishing.schedule import PublishSchedule, application_id, reconcile
+from kafkalake.broker.publishing.reconcile import Repair, reconcile
+from kafkalake.broker.publishing.unpublished import UnpublishedChanges
 from kafkalake.clock import Clock
 from kafkalake.cluster.image import NO_LEADER
-from kafkalake.errors import KafkaLakeError, as_value
+from kafkalake.errors import KafkaLakeError
 from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
-from kafkalake.metadata.store import JobPosition, PublishedState, PublishedTables
+from kafkalake.metadata.store import JobPosition, PublishedTables
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow
 from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log_events import LogEvents
@@ -33,11 +33,10 @@ from kafkalake.topic_partition import PartitionId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-_CHECK_INTERVAL_MS = 50
 _JOBS_INTERVAL_MS = 500
 
 
-class PartitionPublisher:
+class PartitionReporter:
     """The broker's observer. Methods are called on the event loop's thread unless stated otherwise."""
 
     def __init__(
@@ -47,120 +46,91 @@ class PartitionPublisher:
         store: PublishedTables,
         clock: Clock,
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
-        stable_offset: Callable[[Partition], int],
     ) -> None:
-        """`stable_offset` returns the last stable offset to publish for a partition."""
         self.lake = lake
         self.broker_id = broker_id
+        self.changes = UnpublishedChanges(broker_id, self._describe, clock.now_ms())
         self._store = store
-        self._clock = clock
         self._run_blocking = run_blocking
-        self._publisher: PublishSchedule | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._uncompared: dict[TopicPartition, Partition] = {}
+        """Partitions that are led here and not compared with Delta yet."""
         self._loop = asyncio.get_running_loop()
-        self._under_way: asyncio.Future[bool] | None = None
-        self._stable_offset = stable_offset
         self._swapped_read: JobPosition | None = None
-        self._looked_ms = clock.monotonic_ms()
-
-    @property
-    def publisher(self) -> PublishSchedule:
-        """The publisher. Available once started."""
-        assert self._publisher is not None
-        return self._publisher
-
-    async def start(self, interval_ms: int) -> None:
-        """Create the publisher, continuing after this broker's last published version."""
-        version = await self._run_blocking(lambda: self._store.last_published_version(application_id(self.broker_id)))
-        self._publisher = PublishSchedule(self.broker_id, self._describe, last_version=version, interval_ms=interval_ms)
 
     # Callbacks of the broker and the logs.
 
     def partition_added(self, partition: Partition) -> None:
         key = (partition.topic.name, partition.index)
         self._partitions[key] = partition
-        self.publisher.moved(key)
+        self._uncompared[key] = partition
+        self.changes.moved(key)
+        if any(producer.coordinator_epoch >= 0 for _, producer in partition.log.producers()):
+            self.changes.marked(key)  # perhaps a marker that the last leader has not published
 
     def partition_moved(self, partition: Partition) -> None:
         self._moved((partition.topic.name, partition.index))
 
+    def partition_marked(self, partition: Partition, is_written: bool) -> None:
+        key = (partition.topic.name, partition.index)
+        if is_written:
+            self.changes.marked(key)
+            self._moved(key)
+        else:
+            self.changes.marking(key)
+
     def partition_removed(self, partition: Partition) -> None:
         key = (partition.topic.name, partition.index)
-        self._partitions.pop(key, None)
-        self.publisher.dropped(key)
+        self._forget(key)
         for base_offset in partition.log.sealed_base_offsets:
             generation = partition.log.generation_of(base_offset)
-            self.publisher.removed(SegmentKey(str(partition.topic.topic_id), partition.index, base_offset, generation))
+            self.changes.removed(SegmentKey(str(partition.topic.topic_id), partition.index, base_offset, generation))
 
     def partition_resigned(self, partition: Partition) -> None:
         key = (partition.topic.name, partition.index)
         row = self._describe(key)
+        self._forget(key)
+        if row is not None and partition.topic.registrations[partition.index].leader == NO_LEADER:
+            self.changes.keep_last(row)  # its records stay readable from here
+
+    def _forget(self, key: TopicPartition) -> None:
         self._partitions.pop(key, None)
-        self.publisher.dropped(key)
-        if row is not None and row.leader == NO_LEADER:  # its records stay readable from here
-            self.publisher.keep(replace(row, leader=self.broker_id))
+        self._uncompared.pop(key, None)
+        self.changes.dropped(key)
 
     def events_of(self, topic: str, topic_id: UUID, index: int) -> LogEvents:
         """Return the receiver of the events of a partition's log."""
         return _Segments(self, topic, str(topic_id), index)
 
     def segment_sealed(self, segment: SegmentRow) -> None:
-        """Publish a sealed segment. Safe in any thread."""
-        self._loop.call_soon_threadsafe(self.publisher.sealed, segment)
+        """Report a sealed segment. Safe in any thread."""
+        self._loop.call_soon_threadsafe(self._if_led, segment.topic, segment.key, self.changes.sealed, segment)
 
-    def segment_removed(self, key: SegmentKey) -> None:
-        """Publish that a segment is no longer part of its log. Safe in any thread."""
-        self._loop.call_soon_threadsafe(self.publisher.removed, key)
+    def segment_removed(self, topic: str, key: SegmentKey) -> None:
+        """Report that a segment is no longer part of its log. Safe in any thread."""
+        self._loop.call_soon_threadsafe(self._if_led, topic, key, self.changes.removed, key)
 
-    # Publishing to Delta.
+    def _if_led(self, topic: str, key: SegmentKey, note: Callable[[Any], None], change: object) -> None:
+        """Note a change if this broker leads the partition. Else it is the leader's to report."""
+        partition = self._partitions.get((topic, key.partition))
+        if partition is not None and str(partition.topic.topic_id) == key.topic_id:
+            note(change)
 
-    def begin(self, scheduler: Scheduler) -> None:
-        """Publish whenever a publish is due, and apply changes made by jobs, from now on."""
-        scheduler.every("publishing", lambda: _CHECK_INTERVAL_MS, self._check)
-
-    def _check(self) -> Awaitable[None] | None:
-        now_ms = self._clock.monotonic_ms()
-        looks = now_ms - self._looked_ms >= _JOBS_INTERVAL_MS
-        return self._work(looks=looks) if looks or self.publisher.due(now_ms) else None
-
-    async def _work(self, *, looks: bool) -> None:
-        if self.publisher.due(self._clock.monotonic_ms()):
-            await self._publish()
-        if looks:
-            self._looked_ms = self._clock.monotonic_ms()
-            await self._look_for_jobs()
-
-    async def finish(self) -> bool:
-        """Publish all pending changes after any publish in progress, and return whether nothing is left.
-
-        One failure is retried. After a second one the next start repairs the difference.
-        """
-        if self._under_way is not None:
-            await self._under_way
-        for _ in range(2):
-            if not self.publisher.pending or await self._publish():
-                return True
-        return False
-
-    async def _publish(self) -> bool:
-        publisher = self.publisher
-        state = publisher.take(self._clock.monotonic_ms(), self._clock.now_ms())
-        if state is None:
-            return True
-        # A commit continues when its waiting task is cancelled at shutdown. `finish` then waits for it.
-        self._under_way = asyncio.ensure_future(self._commit(publisher, state))
-        return await asyncio.shield(self._under_way)
-
-    async def _commit(self, publisher: PublishSchedule, state: PublishedState) -> bool:
-        try:
-            await self._run_blocking(lambda: self._store.publish(state))
-        except Exception as error:
-            publisher.failed(self._clock.monotonic_ms(), as_value(error))
-            return False
-        publisher.succeeded(self._clock.monotonic_ms())
-        return True
+    def report_all(self) -> None:
+        """Report every partition again, as a new controller may not find what the last one has published."""
+        for key in self._partitions:
+            self.changes.moved(key)
 
     # Changes made by jobs.
+
+    def begin(self, scheduler: Scheduler) -> None:
+        """Apply changes made by jobs, and compare partitions that this broker is given with Delta, from now on."""
+        scheduler.every("changes by jobs", lambda: _JOBS_INTERVAL_MS, self._look)
+
+    async def _look(self) -> None:
+        await self._look_for_jobs()
+        if self._uncompared:
+            await self._compare_added()
 
     async def _look_for_jobs(self) -> None:
         """Apply log starts raised (retention) and segments rewritten (compaction) by jobs to the logs."""
@@ -191,7 +161,7 @@ class PartitionPublisher:
 
     def _moved(self, key: TopicPartition) -> None:
         if key in self._partitions:
-            self.publisher.moved(key)
+            self.changes.moved(key)
 
     def load_swapped(self) -> dict[PartitionId[str], list[RewrittenSegment]]:
         """Return this broker's segments rewritten by jobs since the last call (the first call: ever). Blocking."""
@@ -218,44 +188,71 @@ class PartitionPublisher:
             if partition.log.generations != before:
                 logger.info("segments swapped partition=%s rewritten=%d", partition.name, len(segments))
                 self._loop.call_soon_threadsafe(partition.forget_tail)
-                self._loop.call_soon_threadsafe(self.publisher.republish)
+                self._loop.call_soon_threadsafe(self.changes.swapped)
 
-    def reconcile(self, topics: Topics) -> None:
-        """Compare the sealed segments on disk with Delta and schedule the difference for publishing. Blocking."""
-        published = self._own(self._store.load_segments())
-        self._take_swapped(topics.partitions())  # after reading Delta, so that the logs have every segment it names
-        by_partition: dict[TopicPartition, list[SegmentRow]] = {}
+    async def compare_all(self, topics: Topics) -> None:
+        """Compare all partitions that are led here with Delta, at the start, and report the segments of topics that are gone."""
+        compared, self._uncompared = self._uncompared, {}
+        published = await self._run_blocking(self._store.load_segments)
         for row in published:
-            by_partition.setdefault((row.topic_id, row.partition), []).append(row)
-        offline = {
-            (str(topic.topic_id), partition.index)
-            for topic in topics
-            for partition in topic.replicas.values()
-            if partition.is_offline
-        }
-        for state in self._store.load_partitions() if offline else ():
-            if (state.topic_id, state.partition) in offline:
-                self._loop.call_soon_threadsafe(self.publisher.keep, state)
-        on_disk: list[SegmentRow] = []
-        for partition in (partition for topic in topics for partition in topic.replicas.values()):
-            known = by_partition.get((str(partition.topic.topic_id), partition.index), [])
-            if partition.is_offline:
-                on_disk += known
-                continue
+            if row.broker_id == self.broker_id and topics.find_id(UUID(row.topic_id)) is None:
+                self.changes.removed(row.key)
+        await self._run_blocking(lambda: self._compare(list(compared.values()), published))
+
+    async def _compare_added(self) -> None:
+        """Compare the partitions that this broker was given since the last call with Delta."""
+        compared = {key: each for key, each in self._uncompared.items() if _may_have_segments(each)}
+        self._uncompared = {}
+        if not compared:
+            return
+        names = {topic for topic, _ in compared}
+        try:
+            published = await self._run_blocking(
+                lambda: self._store.load_segments(names.pop() if len(names) == 1 else None)
+            )
+            await self._run_blocking(lambda: self._compare(list(compared.values()), published))
+        except Exception:
+            led = {key: each for key, each in compared.items() if self._partitions.get(key) is each}
+            self._uncompared = led | self._uncompared
+            raise
+
+    def _compare(self, partitions: Sequence[Partition], published: Iterable[SegmentRow]) -> None:
+        """Compare the sealed segments on disk with Delta and report the differences. Blocking."""
+        self._take_swapped(
+            list(self._partitions.values())
+        )  # after reading Delta, so that the logs have every segment it names
+        rows: dict[PartitionId[str], list[SegmentRow]] = {}
+        for row in published:
+            rows.setdefault((row.topic_id, row.partition), []).append(row)
+        missing = gone = 0
+        for partition in partitions:
+            topic, known = partition.topic.name, rows.get((str(partition.topic.topic_id), partition.index), [])
             try:
-                on_disk += self._sealed_rows(partition, known)
+                repair = self._compare_one(partition, known)
             except KafkaLakeError as error:
                 logger.error("sealed segments not compared partition=%s error=%s", partition.name, error)
-                on_disk += known
-        repair = reconcile(on_disk, published)
-        for missing in repair.missing:
-            self._loop.call_soon_threadsafe(self.publisher.sealed, missing)
-        for gone in repair.gone:
-            self._loop.call_soon_threadsafe(self.publisher.removed, gone)
-        if repair.missing or repair.gone:
-            logger.info("publish repaired missing=%d gone=%d", len(repair.missing), len(repair.gone))
+                continue
+            for row in repair.missing:
+                self.segment_sealed(row)
+            for key in repair.gone:
+                self.segment_removed(topic, key)
+            missing, gone = missing + len(repair.missing), gone + len(repair.gone)
+        if missing or gone:
+            logger.info("publish repaired missing=%d gone=%d", missing, gone)
 
-    def _sealed_rows(self, partition: Partition, published: list[SegmentRow]) -> list[SegmentRow]:
+    def _compare_one(self, partition: Partition, published: Sequence[SegmentRow]) -> Repair:
+        """Return the differences of one partition.
+
+        A row that another leader has published is gone only below the log start: this replica may not have its file yet.
+        """
+        on_disk = self._sealed_rows(partition, published)
+        keys, start = {row.key for row in on_disk}, partition.log.log_start_offset
+        mine = [
+            row for row in published if row.broker_id == self.broker_id or row.key in keys or row.next_offset <= start
+        ]
+        return reconcile(on_disk, mine)
+
+    def _sealed_rows(self, partition: Partition, published: Iterable[SegmentRow]) -> list[SegmentRow]:
         """Return rows of a partition's sealed segments: the published rows where there are any, the others read from the files."""
         log = partition.log
         bases = set(log.sealed_base_offsets)
@@ -281,13 +278,13 @@ class PartitionPublisher:
             topic=partition.topic.name,
             topic_id=str(partition.topic.topic_id),
             partition=partition.index,
-            leader=registered.leader,
-            leader_epoch=registered.leader_epoch,
+            leader=self.broker_id,
+            leader_epoch=partition.leader_epoch,
             replicas=registered.replicas,
             isr=registered.isr,
             log_start_offset=log.log_start_offset,
             high_watermark=log.high_watermark,
-            last_stable_offset=self._stable_offset(partition),
+            last_stable_offset=log.last_stable_offset,
             log_end_offset=log.log_end_offset,
         )
 
@@ -302,7 +299,7 @@ class PartitionPublisher:
 class _Segments:
     """The segments of one partition's log, as rows of `segments`: its `LogEvents`."""
 
-    def __init__(self, publishing: PartitionPublisher, topic: str, topic_id: str, index: int) -> None:
+    def __init__(self, publishing: PartitionReporter, topic: str, topic_id: str, index: int) -> None:
         self._publishing = publishing
         self._topic = topic
         self._topic_id = topic_id
@@ -312,7 +309,8 @@ class _Segments:
         self._publishing.segment_sealed(self.row(segment))
 
     def segment_removed(self, base_offset: int, generation: int) -> None:
-        self._publishing.segment_removed(SegmentKey(self._topic_id, self._index, base_offset, generation))
+        key = SegmentKey(self._topic_id, self._index, base_offset, generation)
+        self._publishing.segment_removed(self._topic, key)
 
     def row(self, segment: SealedSegment) -> SegmentRow:
         """Return a sealed segment's row."""
@@ -331,6 +329,11 @@ class _Segments:
             sealed_at_ms=segment.sealed_at_ms,
             broker_id=self._publishing.broker_id,
         )
+
+
+def _may_have_segments(partition: Partition) -> bool:
+    """Return whether a partition is not a new one."""
+    return partition.leader_epoch > 0 or bool(partition.log.sealed_base_offsets)
 
 
 def _begin_at(partition: Partition, offset: int) -> None:

@@ -34,6 +34,7 @@ from kafkalake.broker.transactions.requests import (
 from kafkalake.broker.transactions.states import BY_LABEL
 from kafkalake.broker.transactions.table import TransactionEntry, TransactionTable
 from kafkalake.broker.transactions.transaction import Transaction
+from kafkalake.broker.transactions.waves import Waves
 from kafkalake.clock import Clock
 from kafkalake.errors import (
     CoordinatorLoadInProgressError,
@@ -70,6 +71,7 @@ class TransactionCoordinator:
         journal: Journal,
         markers: Markers,
         new_producer_id: Callable[[], int],
+        waves: Waves,
         reached: Callable[[FaultPoint], None] = lambda point: None,
     ) -> None:
         self.config = config
@@ -79,6 +81,7 @@ class TransactionCoordinator:
         self.table = TransactionTable(
             lambda: journal.partitions,
             lambda transactional_id: Transaction(transactional_id, config, clock, new_producer_id),
+            waves,
         )
         self.effects: EffectRunner[TransactionEntry] = EffectRunner(timers, self._decided, self._finished)
         self.journaled = JournaledCoordinator(self.table, TRANSACTION_FORMAT, journal, clock, self.effects)

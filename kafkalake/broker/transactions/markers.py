@@ -1,4 +1,4 @@
-"""Writes the markers that end transactions, and holds back the offsets of their partitions until all are written.
+"""Writes the markers that end transactions, in waves that can be held (`waves`).
 
 A marker goes through the append queue of its partition, behind earlier batches. One in `__consumer_offsets` also ends the
 transaction for the groups whose offsets it committed. Markers of partitions that other brokers lead are sent to them
@@ -7,7 +7,7 @@ transaction for the groups whose offsets it committed. Markers of partitions tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol
 
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -16,9 +16,9 @@ from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.transactions.decisions import Marker
-from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.remote_admission import MarkerWatch
 from kafkalake.broker.transactions.remote_markers import NEVER_WRITTEN, Done, RemoteMarkers
+from kafkalake.broker.transactions.waves import Waves
 from kafkalake.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import GROUP_JOURNAL
 from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
@@ -52,87 +52,68 @@ class MarkerWriter:
         self,
         topics: Topics,
         queue: AppendQueue,
-        held: HeldOffsets,
-        moved: Callable[[Partition], None],
+        waves: Waves,
+        marked: Callable[[Partition, bool], None],
         offsets: TransactionalOffsets,
         watch: MarkerWatch,
         new_remote: Callable[[WriteMarkers], RemoteMarkers],
     ) -> None:
-        """Set up the writer. `moved` is called with each partition whose last stable offset may be published now.
+        """Set up the writer. `marked` is called with each partition that gets a marker: with False before, with True afterwards.
 
         `watch` notes each marker. `new_remote` makes the sender of other brokers' markers. It gives back those of partitions that
         this broker leads by then.
         """
         self._topics = topics
         self._queue = queue
-        self._held = held
-        self._moved = moved
+        self._waves = waves
+        self._marked = marked
         self._offsets = offsets
         self._watch = watch
         self._remote = new_remote(self)
 
     def __call__(self, partition: TopicPartition, marker: Marker, coordinator_epoch: int, done: Done) -> None:
-        """Write the coordinator's marker as `Markers` defines it."""
-        try:
-            found = self._topics.leader(*partition)
-        except UnknownTopicOrPartitionError as error:
-            self._release(self._held.written(partition, marker.producer_id))
-            done(type(error))
-            return
-        except NotLeaderOrFollowerError:
-            found = None
+        """Write the coordinator's marker as `Markers` defines it, after a hold of the waves."""
 
         def settled(error: ErrorClass | None) -> None:
             if error in NEVER_WRITTEN:
                 self._remote.abandon(marker.producer_id)
-                self._release(self._held.release(marker.producer_id))
+                self._waves.abandon(marker.producer_id)
             elif error is None or error is UnknownTopicOrPartitionError:
-                self._release(self._held.written(partition, marker.producer_id))
+                self._waves.written(partition, marker.producer_id)
             done(error)
 
-        if found is None:
-            self._held.expect(partition, marker.producer_id)
-            self._remote.write(partition, marker, coordinator_epoch, settled)
-        else:
-            self._held.hold(partition, found, marker.producer_id)
-            self.write(found, marker, coordinator_epoch, settled)
+        def write() -> None:
+            try:
+                self.write(self._topics.leader(*partition), marker, coordinator_epoch, settled)
+            except UnknownTopicOrPartitionError as error:
+                settled(type(error))
+            except NotLeaderOrFollowerError:
+                self._remote.write(partition, marker, coordinator_epoch, settled)
+
+        self._waves.begin(partition, marker.producer_id, write)
 
     def abandon(self, producer_id: int) -> None:
         """Send no more markers of a producer, whose coordinator is another one now. That one sends all of them, here too."""
-        for partition in self._remote.abandon(producer_id):
-            self._release(self._held.written(partition, producer_id))
+        self._remote.abandon(producer_id)
+        self._waves.abandon(producer_id)
 
     def stop(self) -> None:
         """Send nothing more to other brokers."""
         self._remote.stop()
 
-    def hold(self, partition: Partition, marker: Marker) -> None:
-        """Hold a partition back until a marker of another broker's coordinator is received for it.
-
-        All partitions of a transaction are held before the first marker is received.
-        """
-        self._held.hold((partition.topic.name, partition.index), partition, marker.producer_id)
-
-    def receive(self, partition: Partition, marker: Marker, coordinator_epoch: int, done: Done) -> None:
-        """Append a marker of another broker's coordinator as `write` does. One that fails is sent again."""
-
-        def settled(error: ErrorClass | None) -> None:
-            self._release(self._held.written((partition.topic.name, partition.index), marker.producer_id))
-            done(error)
-
-        self.write(partition, marker, coordinator_epoch, settled)
-
     def write(self, partition: Partition, marker: Marker, coordinator_epoch: int, done: Done) -> None:
-        """Append a marker and call `done` once, later, with the error or None."""
+        """Append a marker and call `done` once, later, with the error or None. One of another broker is sent again if it fails."""
         end = EndMarker(
             marker.producer_id, marker.epoch, COMMIT if marker.committed else ABORT, coordinator_epoch=coordinator_epoch
         )
         pending = PendingAppend(partition, None, None, marker=end)
         key = partition.topic.name, partition.index
         self._watch.queued(key, marker.producer_id)
+        self._marked(partition, False)
 
         def settled() -> None:
             self._watch.settled(key, marker.producer_id)
+            self._marked(partition, True)
             result = pending.result
             if result is None or isinstance(result, KafkaError):
                 done(KafkaStorageError if result is None else type(result))
@@ -144,7 +125,3 @@ class MarkerWriter:
             done(None)
 
         self._queue.add(pending, settled)
-
-    def _release(self, partitions: Iterable[Partition]) -> None:
-        for partition in partitions:
-            self._moved(partition)

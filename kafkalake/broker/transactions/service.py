@@ -13,13 +13,13 @@ from kafkalake.broker.admin.producer_ids import ProducerIds
 from kafkalake.broker.coordination.journal_lifecycle import JournalHost, JournalLifecycle
 from kafkalake.broker.coordination.journal_loading import Published
 from kafkalake.broker.coordination.journal_writer import JournalWriter
+from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.transactions.admission import Admission
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.fault_points import kill_as_asked
-from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.markers import MarkerWriter, TransactionalOffsets
 from kafkalake.broker.transactions.orphans import end_orphans
 from kafkalake.broker.transactions.published import changed_transaction
@@ -27,6 +27,7 @@ from kafkalake.broker.transactions.remote_admission import MarkerWatch, RemoteAd
 from kafkalake.broker.transactions.remote_markers import RemoteMarkers
 from kafkalake.broker.transactions.table import ChangedTransaction, TransactionEntry
 from kafkalake.broker.transactions.transaction_peers import TransactionPeers
+from kafkalake.broker.transactions.waves import Waves
 from kafkalake.cluster.image import NO_LEADER
 from kafkalake.config.part import part_of
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
@@ -40,12 +41,13 @@ class TransactionHost(JournalHost, Protocol):
     timers: Timers
     scheduler: Scheduler
 
-    held_offsets: HeldOffsets
     broker_id: int
     transaction_peers: TransactionPeers
 
     @property
     def store(self) -> JournalTables: ...
+
+    def marked(self, partition: Partition, is_written: bool) -> None: ...
 
 
 class TransactionService:
@@ -56,11 +58,12 @@ class TransactionService:
         self._offsets = offsets
         config, settings = host.config, part_of(host.config, TransactionConfig)
         watch = MarkerWatch()
+        self.waves = Waves(host.timers)
         self.markers = MarkerWriter(
             host.topics,
             host.append_queue,
-            host.held_offsets,
-            host.moved,
+            self.waves,
+            host.marked,
             offsets,
             watch,
             lambda write: RemoteMarkers(
@@ -76,6 +79,7 @@ class TransactionService:
             writer,
             self.markers,
             host.producer_ids.next_id,
+            self.waves,
             kill_as_asked(os.environ),
         )
         self._remote = RemoteAdmission(host.topics, host.transaction_peers, host.timers, watch, settings.remote_wait_ms)
@@ -117,11 +121,8 @@ class TransactionService:
 
         See `JournalLifecycle.start`.
         """
-        rows = await self._host.run_blocking(self._host.store.load_partitions)
-        self._host.held_offsets.resume({(row.topic, row.partition): row.last_stable_offset for row in rows})
         await self.journal.start()
         self.journal.flush()
-        self._host.held_offsets.resumed()
         table = self.coordinator.table
         # The owners are not all known with an offline journal partition, or one led by another broker: no transaction counts as an
         # orphan.

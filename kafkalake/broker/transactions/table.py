@@ -10,6 +10,7 @@ from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.table import JournaledTable
 from kafkalake.broker.transactions.records import Record, TransactionRecord
 from kafkalake.broker.transactions.transaction import Transaction
+from kafkalake.broker.transactions.waves import Waves
 from kafkalake.errors import InvalidRequestError
 
 
@@ -56,7 +57,11 @@ class ChangedTransaction:
 class TransactionTable(JournaledTable[TransactionEntry, ChangedTransaction]):
     """Transactional ids. `new_transaction` makes one without state."""
 
-    def __init__(self, partitions: Callable[[], int], new_transaction: Callable[[str], Transaction]) -> None:
+    def __init__(
+        self, partitions: Callable[[], int], new_transaction: Callable[[str], Transaction], waves: Waves
+    ) -> None:
+        """`waves` notes the transactions whose markers are to be written, and those that have them."""
+        self._waves = waves
         super().__init__(
             partitions, lambda name, partition: TransactionEntry(partition, new_transaction(name)), InvalidRequestError
         )
@@ -83,6 +88,23 @@ class TransactionTable(JournaledTable[TransactionEntry, ChangedTransaction]):
                 self.forget(entry)
         if entry is not None:
             entry.position = position
+        if isinstance(record, TransactionRecord):
+            self._note_wave(partition, position, record, loading=shard.loading)
+
+    def _note_wave(self, partition: int, position: int, record: TransactionRecord, *, loading: bool) -> None:
+        if record.state.is_prepared:
+            self._waves.prepared(partition, position, record.producer_id, record.partitions, loading=loading)
+        elif record.state.is_settled:
+            for producer_id in (record.producer_id, record.previous_producer_id):
+                self._waves.completed(partition, producer_id)
+
+    def end(self, partition: int) -> list[TransactionEntry]:
+        self._waves.forget(partition)
+        return super().end(partition)
+
+    def resume_at(self, partition: int) -> int:
+        """Return the first offset to read on from. It does not pass a transaction whose partitions are not published together."""
+        return self._waves.first_unpublished(partition, super().resume_at(partition))
 
     def coordinator_epoch(self, partition: int) -> int:
         return self._shards[partition].leader_epoch

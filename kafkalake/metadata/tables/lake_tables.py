@@ -17,6 +17,7 @@ import pyarrow as pa
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import paths
 from kafkalake.metadata.disk import Disk
+from kafkalake.metadata.store import PublishedState
 from kafkalake.metadata.tables.cluster_rows import CLUSTER_SCHEMA, PARTITION_BY
 from kafkalake.metadata.tables.data_files import TableDefinition
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
@@ -134,6 +135,14 @@ class LakeTables:
 
         ownership = None if table is self._tables.get(paths.BROKERS) else self._ownership
         table.commit_decided(decide_as_owner, durable=durable, randomness=self._randomness)
+
+
+def is_published(table: OpenDeltaTable, state: PublishedState) -> bool:
+    """Return whether the table has this publish. Raise `KafkaStorageError` if it has a later one."""
+    last = table.transaction_version(state.app_id)
+    if last is not None and last > state.version:
+        raise KafkaStorageError(f"publish {state.version} of {state.app_id} is late: {table.path} has {last} already")
+    return last == state.version
 
 
 class _Tables(dict[str, OpenDeltaTable]):

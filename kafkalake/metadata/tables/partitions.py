@@ -1,4 +1,4 @@
-"""The Delta table `partitions`, partitioned by leader. A publish replaces its leader's one file.
+"""The Delta table `partitions`, partitioned by leader. A publish replaces one file for each leader whose rows changed.
 
 Publishes are not fsynced: the next one rewrites those rows, and an fsync every second is too expensive. A broker's first publish
 restores the state of the logs after a power loss.
@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import changes, paths
 from kafkalake.metadata.store import PublishedState
-from kafkalake.metadata.tables.data_files import committed_ms
+from kafkalake.metadata.tables.data_files import DataFile, committed_ms
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
-from kafkalake.metadata.tables.lake_tables import TABLE_DEFINITIONS, LakeTables
+from kafkalake.metadata.tables.lake_tables import TABLE_DEFINITIONS, LakeTables, is_published
 from kafkalake.metadata.tables.schemas import PARTITIONS_SCHEMA, TIMESTAMP, PartitionRow, from_table, to_table
 from kafkalake.metadata.tables.topic_commits import TopicCommit, oldest_readable, topic_commits
 from kafkalake.topic_partition import PartitionId
@@ -40,7 +40,13 @@ class _LeaderRows:
             return
         self.version = table.version
         self.has_changed = True
-        rows = [row for row in from_table(PartitionRow, table.read()) if row.leader == self.leader]
+        rows = [row for file in _files_of(table, [self.leader]) for row in from_table(PartitionRow, table.rows(file))]
+        self.log_starts = _log_starts_of(rows)
+        self.epochs = {(row.topic_id, row.partition): row.leader_epoch for row in rows}
+
+    def published(self, version: int, rows: Sequence[PartitionRow]) -> None:
+        """Note the rows that this process has published itself."""
+        self.version = version
         self.log_starts = _log_starts_of(rows)
         self.epochs = {(row.topic_id, row.partition): row.leader_epoch for row in rows}
 
@@ -84,22 +90,24 @@ class DeltaPartitions(LakeTables):
             return dict(led.log_starts) if changed else {}
 
     def _publish_partitions(self, state: PublishedState, segments_version: int) -> int:
-        """Replace the leader's rows, stamped with the version of `segments` that belongs to them, and return the new version."""
+        """Replace the leaders' rows, stamped with the version of `segments` that belongs to them, and return the new version."""
         table = self._tables[paths.PARTITIONS]
         with self._locks[paths.PARTITIONS]:
-            led = self._led(state.leader)
+            all_led = [self._led(leader) for leader in state.leaders]
             rows: Sequence[PartitionRow] = ()
 
             def change() -> TableChange | None:
                 nonlocal rows
-                led.look(table)
-                led.refuse_older_epochs(state.partitions)
-                rows = changes.merge_raised_log_starts(state.partitions, led.log_starts)
+                rows = state.partitions
+                for led in all_led:
+                    led.look(table)
+                    led.refuse_older_epochs(rows)
+                    rows = changes.merge_raised_log_starts(rows, led.log_starts)
                 return None if is_published(table, state) else _publish_change(table, state, segments_version, rows)
 
             self._commit(table, change)
-            led.version = table.version
-            led.log_starts = _log_starts_of(rows)
+            for led in all_led:
+                led.published(table.version, [row for row in rows if row.leader == led.leader])
             return table.version
 
     def partitions_at(
@@ -160,31 +168,30 @@ class DeltaPartitions(LakeTables):
         return self._leader_rows.setdefault(leader, _LeaderRows(leader))
 
 
-def is_published(partitions: OpenDeltaTable, state: PublishedState) -> bool:
-    """Return whether the table has this publish or a later one."""
-    last = partitions.transaction_version(state.app_id)
-    return last is not None and last >= state.version
-
-
 def _publish_change(
     partitions: OpenDeltaTable, state: PublishedState, segments_version: int, published: Sequence[PartitionRow]
 ) -> TableChange:
-    """Return the commit that replaces the leader's rows, stamped with the publish time and version of `segments`.
+    """Return the commit that replaces the leaders' rows, stamped with the publish time and version of `segments`.
 
     Log starts raised by a job stay raised, even if the broker has not applied them yet.
     """
-    leader = {"leader": str(state.leader)}
     rows = to_table(PARTITIONS_SCHEMA, published)
     stamps = {
-        "leader": pa.scalar(state.leader, pa.int32()),
         "published_at": pa.scalar(state.published_at_ms * 1000, TIMESTAMP),
         "segments_version": pa.scalar(segments_version, pa.int64()),
     }
     for name, value in stamps.items():
         index = PARTITIONS_SCHEMA.get_field_index(name)
         rows = rows.set_column(index, PARTITIONS_SCHEMA.field(index), pa.repeat(value, rows.num_rows))
-    replaced = [file for file in partitions.files() if file.partition == leader]
-    return TableChange(add=[rows], remove=replaced, transactions=[(state.app_id, state.version)])
+    leaders = rows.column("leader")
+    files = [rows.filter(pc.equal(leaders, leader)) for leader in state.leaders] if len(state.leaders) > 1 else [rows]
+    replaced = _files_of(partitions, state.leaders)
+    return TableChange(add=files, remove=replaced, transactions=[(state.app_id, state.version)])
+
+
+def _files_of(partitions: OpenDeltaTable, leaders: Iterable[int]) -> list[DataFile]:
+    names = [{"leader": str(leader)} for leader in leaders]
+    return [file for file in partitions.files() if file.partition in names]
 
 
 def _log_starts_of(rows: Iterable[PartitionRow]) -> dict[PartitionId[str], int]:
@@ -203,8 +210,7 @@ def _log_starts_change(partitions: OpenDeltaTable, log_starts: Mapping[Partition
 
 def stamp_change(partitions: OpenDeltaTable, leader: int, segments_version: int) -> TableChange | None:
     """Return the commit that sets `segments_version` in a leader's rows, or None if nothing changes."""
-    of_leader = {"leader": str(leader)}
-    replaced = [file for file in partitions.files() if file.partition == of_leader]
+    replaced = _files_of(partitions, [leader])
     rows = [row for file in replaced for row in from_table(PartitionRow, partitions.rows(file))]
     stamped = [replace(row, segments_version=segments_version) for row in rows]
     if stamped == rows:

@@ -18,7 +18,7 @@ from kafkalake.metadata import paths
 from kafkalake.metadata.store import JobPosition, PublishedState, SwappedSegments
 from kafkalake.metadata.tables.data_files import DataFile
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
-from kafkalake.metadata.tables.lake_tables import LakeTables
+from kafkalake.metadata.tables.lake_tables import LakeTables, is_published
 from kafkalake.metadata.tables.schemas import (
     SEGMENTS_SCHEMA,
     SegmentKey,
@@ -95,8 +95,9 @@ class SegmentFiles:
 
         Decided by content, not by `txn`: after a crash between the two commits of a publish, the next one repeats the same
         segments, perhaps with more, under another version. A segment present with other content (sealed again after a recovery
-        that cut it) is replaced.
+        that cut it) is replaced. The `txn` keeps out those that are late.
         """
+        is_there = is_published(self._table, state)
         removed = set(state.removed)
         added = {row.key: row for row in state.sealed if row.key not in removed}
         obsolete: dict[str, set[int]] = {}
@@ -110,9 +111,10 @@ class SegmentFiles:
                     gone.add(here[key])
             if gone:
                 obsolete[file.path] = gone
-        if not added and not obsolete:
-            return None
-        return self._rewrite(obsolete, added.values(), [(state.app_id, state.version)])
+        transactions = [(state.app_id, state.version)]
+        if added or obsolete:
+            return self._rewrite(obsolete, added.values(), transactions)
+        return TableChange(transactions=transactions) if state.claims and not is_there else None
 
     def removal_of(self, keys: Collection[SegmentKey]) -> TableChange | None:
         """Return the commit that removes rows, or None if none of them exists."""

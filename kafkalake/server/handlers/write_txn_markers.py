@@ -57,13 +57,10 @@ class _Markers:
                 found[key] = broker.topics.leader(name, index), marker
             except KafkaError as error:
                 self._written(key, type(error))
-        for partition, marker in found.values():
-            broker.transactions.markers.hold(partition, marker)
-            yield
         for key, (partition, marker) in found.items():
             written = self._request.guarded(partial(self._written, key))
             epoch = self._asked[key[0]].coordinator_epoch
-            broker.transactions.markers.receive(partition, marker, epoch, written)
+            broker.transactions.markers.write(partition, marker, epoch, written)
             yield
 
     def _keys(self) -> Generator[None, None, dict[tuple[int, str, int], None]]:

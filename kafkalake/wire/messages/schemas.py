@@ -26,6 +26,7 @@ OWN_FROM = 10_000
 UPDATE_IMAGE_KEY = 10_002
 FETCH_SEGMENT_KEY = 10_003
 CONTROLLER_VOTE_KEY = 10_004
+REPORT_CHANGES_KEY = 10_005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,17 +179,83 @@ class ControllerVoteResponse:
     vote: i8 = field(metadata={"kafka_type": "int8"})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedTopic:
+    """Partitions of a topic."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(REPORT_CHANGES_KEY)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    name: str = field(metadata={"kafka_type": "string"})
+    partitions: tuple[i32, ...] = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedWave:
+    """Partitions that belong together."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(REPORT_CHANGES_KEY)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    topics: tuple[ReportedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportChangesRequest:
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(REPORT_CHANGES_KEY)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    controller_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    step: i8 = field(metadata={"kafka_type": "int8"})
+    kind: i8 = field(metadata={"kafka_type": "int8"})
+    part: i32 = field(metadata={"kafka_type": "int32"})
+    published: tuple[i64, ...] = field(metadata={"kafka_type": "int64"})
+    kept: tuple[ReportedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportChangesResponse:
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(REPORT_CHANGES_KEY)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32 = field(metadata={"kafka_type": "int32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    changed: tuple[i8, ...] = field(metadata={"kafka_type": "int8"})
+    is_marked: bool = field(metadata={"kafka_type": "bool"})
+    was_held: bool = field(metadata={"kafka_type": "bool"})
+    is_swapped: bool = field(metadata={"kafka_type": "bool"})
+    coordinated: tuple[i32, ...] = field(metadata={"kafka_type": "int32"})
+    unfinished: tuple[ReportedWave, ...]
+    links: tuple[ReportedWave, ...]
+    marked: tuple[ReportedTopic, ...]
+    sequence: i64 = field(metadata={"kafka_type": "int64"})
+    parts: i32 = field(metadata={"kafka_type": "int32"})
+    rows: tuple[bytes, ...] = field(metadata={"kafka_type": "bytes"})
+    journal_partitions: tuple[i32, ...] = field(metadata={"kafka_type": "int32"})
+    journal_positions: tuple[i64, ...] = field(metadata={"kafka_type": "int64"})
+
+
 _REQUESTS: dict[tuple[int, int], type] = {
     (58, 0): EnvelopeRequest,
     (62, 4): BrokerRegistrationRequest,
     (63, 1): BrokerHeartbeatRequest,
     (UPDATE_IMAGE_KEY, 0): UpdateImageRequest,
+    (REPORT_CHANGES_KEY, 0): ReportChangesRequest,
     (FETCH_SEGMENT_KEY, 0): FetchSegmentRequest,
     (CONTROLLER_VOTE_KEY, 0): ControllerVoteRequest,
 }
 _RESPONSES: dict[tuple[int, int], type] = {
     (1, 18): FetchResponse,
     (UPDATE_IMAGE_KEY, 0): UpdateImageResponse,
+    (REPORT_CHANGES_KEY, 0): ReportChangesResponse,
     (FETCH_SEGMENT_KEY, 0): FetchSegmentResponse,
     (CONTROLLER_VOTE_KEY, 0): ControllerVoteResponse,
 }

@@ -20,6 +20,7 @@ from kafkalake.broker.transactions.decisions import FaultPoint, Marker
 from kafkalake.broker.transactions.ending import EndRequest
 from kafkalake.broker.transactions.requests import ProducerResult
 from kafkalake.broker.transactions.table import ChangedTransaction
+from kafkalake.broker.transactions.waves import Waves
 from kafkalake.errors import KafkaError
 
 ID = "app-1"
@@ -83,6 +84,7 @@ class Cluster:
     def start(self, published: Changes[ChangedTransaction] | None = None) -> None:
         self.timers = Timers(self.clock)
         self.epoch += 1
+        self.waves = Waves(self.timers)
         self.coordinator = TransactionCoordinator(
             self.config,
             self.clock,
@@ -90,6 +92,7 @@ class Cluster:
             self.journal,
             self.logs,
             lambda: next(self.next_producer_ids),
+            self.waves,
             self._reached,
         )
         for partition, batches in self.journal.batches.items():

@@ -1,4 +1,4 @@
-"""Markers go through the queue of their partition, and Delta is told of a transaction's end only when all of them are there.
+"""Markers go through the queue of their partition, and a transaction's wave has ended only when all of them are there.
 
 Real logs on a disk that fails when it is told to; the event loop's turns are taken by hand.
 """
@@ -23,11 +23,11 @@ from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.transactions.decisions import Marker
-from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.markers import MarkerWriter, WriteMarkers
 from kafkalake.broker.transactions.remote_admission import MarkerWatch
 from kafkalake.broker.transactions.remote_markers import RemoteMarkers
 from kafkalake.broker.transactions.transaction_peers import NoTransactionPeers
+from kafkalake.broker.transactions.waves import HOLD_MS, Waves
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.config.layers import Settings
 from kafkalake.errors import InvalidProducerEpochError, KafkaStorageError, UnknownTopicOrPartitionError
@@ -56,9 +56,9 @@ class World:
     """Two partitions of `clicks`, each on a disk of its own."""
 
     def __init__(self, directory: Path) -> None:
-        clock = ManualClock()
+        self.clock = clock = ManualClock()
         self.turns: list[Callable[[], object]] = []
-        self.moved: list[str] = []
+        self.marked: list[str] = []
         self.disks = [FaultyFiles(), FaultyFiles()]
         ownership = Ownership(clock)
         ownership.renewed(clock.elapsed_ms(), 3_600_000)
@@ -74,18 +74,19 @@ class World:
         topics = Topics(ClusterImage("", 0))
         topics.add(topic)
         self.topics = topics
-        self.held = HeldOffsets()
+        self.waves = Waves(self.timers)
         self.markers = self.new_writer()
         self.answers: dict[int, list[ErrorClass | None]] = {0: [], 1: []}
 
     def new_writer(self) -> MarkerWriter:
-        def moved(partition: Partition) -> None:
-            self.moved.append(partition.name)
+        def marked(partition: Partition, is_written: bool) -> None:
+            if is_written:
+                self.marked.append(partition.name)
 
         def alone(write: WriteMarkers) -> RemoteMarkers:
             return RemoteMarkers(0, self.topics.leader_id, NoTransactionPeers(), self.timers, write)
 
-        return MarkerWriter(self.topics, self.queue, self.held, moved, NoOffsets(), MarkerWatch(), alone)
+        return MarkerWriter(self.topics, self.queue, self.waves, marked, NoOffsets(), MarkerWatch(), alone)
 
     async def _no_threads(self, work: Callable[[], None]) -> None:
         raise AssertionError("no partition is forced to the disk here")
@@ -101,9 +102,13 @@ class World:
         while self.turns:
             self.turns.pop(0)()
 
-    def stable(self) -> list[int]:
-        """What Delta is told."""
-        return [self.held.stable_offset(partition) for partition in self.partitions]
+    def prepare(self, *indexes: int) -> None:
+        partitions = [("clicks", index) for index in indexes]
+        self.waves.prepared(0, 0, PRODUCER_ID, partitions, loading=False)
+
+    def unfinished(self) -> list[set[int]]:
+        """The partitions of the waves that have not ended."""
+        return [{index for _, index in wave} for wave in self.waves.unfinished()]
 
 
 @pytest.fixture
@@ -122,49 +127,38 @@ def test_a_marker_comes_after_the_batches_before_it(w: World) -> None:
     assert (log.log_end_offset, log.last_stable_offset) == (3, 2), "the next transaction"
 
 
-def test_delta_is_told_when_all_markers_are_written(w: World) -> None:
+def test_a_wave_ends_when_all_markers_are_written(w: World) -> None:
+    w.prepare(0, 1)
     for index in (0, 1):
         w.write(index)
     w.turn()
-    assert w.stable() == [0, 0]
     w.disks[1].capacity_bytes = 0
     for index in (0, 1):
         w.mark(index)
     w.turn()
     assert (w.answers[0], w.answers[1]) == ([None], [KafkaStorageError])
-    assert [partition.log.last_stable_offset for partition in w.partitions] == [2, 0]
-    assert w.stable() == [0, 0], "Delta sees nothing of it yet"
+    assert w.unfinished() == [{0, 1}]
     w.disks[1].capacity_bytes = None
     w.mark(1)
     w.turn()
     assert w.answers[1] == [KafkaStorageError, None]
-    assert w.stable() == [2, 2]
-    assert sorted(set(w.moved)) == ["clicks-0", "clicks-1"], "the publisher looks at both again"
+    assert w.unfinished() == []
+    assert sorted(set(w.marked)) == ["clicks-0", "clicks-1"]
 
 
-def test_a_partition_that_is_gone_holds_nothing_back(w: World) -> None:
+def test_a_partition_that_is_gone_needs_no_marker(w: World) -> None:
+    w.prepare(0, 9)
     w.write(0)
     w.turn()
     w.mark(0)
     w.markers(("clicks", 9), COMMIT, 0, w.answers[1].append)
     assert w.answers[1] == [UnknownTopicOrPartitionError]
     w.turn()
-    assert w.stable() == [2, 0]
+    assert w.unfinished() == []
 
 
-def test_what_another_coordinator_refuses_holds_nothing_back(w: World) -> None:
-    w.write(0)
-    w.turn()
-    w.mark(0, Marker(PRODUCER_ID, 5, committed=False))
-    w.turn()
-    w.mark(0)
-    w.turn()
-    assert w.answers[0] == [None, InvalidProducerEpochError]
-    assert w.stable() == [2, 0]
-
-
-def test_one_refused_marker_releases_what_was_held_for_the_others(w: World) -> None:
-    """The coordinator gives the transaction up, so the marker that the disk did not take is never tried again."""
+def test_one_refused_marker_ends_the_wave_as_another_coordinator_goes_on_with_it(w: World) -> None:
+    w.prepare(0, 1)
     for index in (0, 1):
         w.write(index)
     w.turn()
@@ -175,43 +169,53 @@ def test_one_refused_marker_releases_what_was_held_for_the_others(w: World) -> N
         w.mark(index)
     w.turn()
     assert (w.answers[1], w.answers[0][1:]) == ([KafkaStorageError], [InvalidProducerEpochError])
-    w.disks[1].capacity_bytes = None
-    # An operator ends it by hand.
-    w.markers.write(w.partitions[1], Marker(PRODUCER_ID, 6, committed=False), 0, w.answers[1].append)
-    w.turn()
-    assert w.stable() == [partition.log.last_stable_offset for partition in w.partitions] == [2, 2]
+    assert w.unfinished() == []
 
 
-def test_a_broker_that_dies_between_two_markers_and_fails_at_the_second_again_shows_none_of_them(w: World) -> None:
+def test_a_wave_that_is_held_begins_after_the_hold(w: World) -> None:
+    w.prepare(0, 1)
     for index in (0, 1):
         w.write(index)
     w.turn()
-    w.mark(0)
+    drained: list[None] = []
+    w.waves.hold(drained.append)
+    for index in (0, 1):
+        w.mark(index)
     w.turn()
-    w.held = HeldOffsets()
-    w.markers = w.new_writer()
-    w.held.resume({("clicks", 0): 0, ("clicks", 1): 0})
+    assert drained == [None]
+    assert [partition.log.last_stable_offset for partition in w.partitions] == [0, 0]
+    assert w.unfinished() == []
+    assert w.waves.release()
+    w.turn()
+    assert [partition.log.last_stable_offset for partition in w.partitions] == [2, 2]
+
+
+def test_a_hold_waits_for_the_wave_under_way_and_lets_its_markers_through(w: World) -> None:
+    w.prepare(0, 1)
+    for index in (0, 1):
+        w.write(index)
+    w.turn()
     w.disks[1].capacity_bytes = 0
     for index in (0, 1):
         w.mark(index)
-    w.held.resumed()
     w.turn()
-    assert w.partitions[0].log.last_stable_offset > 0
-    assert w.stable() == [0, 0]
+    drained: list[None] = []
+    w.waves.hold(drained.append)
+    assert (drained, w.unfinished()) == ([], [{0, 1}])
     w.disks[1].capacity_bytes = None
     w.mark(1)
     w.turn()
-    assert w.stable() == [partition.log.last_stable_offset for partition in w.partitions]
+    assert (drained, w.unfinished()) == ([None], [])
 
 
-def test_markers_of_another_brokers_coordinator_are_shown_together(w: World) -> None:
-    for index in (0, 1):
-        w.write(index)
+def test_a_hold_runs_out(w: World) -> None:
+    w.prepare(0)
+    w.write(0)
     w.turn()
-    for partition in w.partitions:
-        w.markers.hold(partition, COMMIT)
-    for index, partition in enumerate(w.partitions):
-        w.markers.receive(partition, COMMIT, 3, w.answers[index].append)
-        w.queue.flush(0)
-        assert w.stable() == [[0, 0], [2, 2]][index]
-    assert w.answers == {0: [None], 1: [None]}
+    w.waves.hold(lambda drained: None)
+    w.mark(0)
+    w.clock.advance(HOLD_MS + 1)
+    w.timers.ring()
+    w.turn()
+    assert w.partitions[0].log.last_stable_offset == 2
+    assert not w.waves.release(), "a wave may have begun"

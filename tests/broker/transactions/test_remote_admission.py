@@ -166,7 +166,7 @@ def test_a_queued_marker_ends_what_the_log_still_has_open(c: TwoBrokers) -> None
         other.turn()
         assert other.admit(ID, producer, add=False) == [None]
         marker = Marker(producer.producer_id, producer.epoch, committed=False)
-        other.markers.receive(other.partition, marker, 1, lambda error: None)
+        other.markers.write(other.partition, marker, 1, lambda error: None)
         answers = other.admit(ID, producer, add=False)
         assert answers == [], "the coordinator is asked"
         other.turn()

@@ -29,12 +29,12 @@ from kafkalake.broker.transactions.admission import Admission
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.ending import CLIENT_VERSION_2, EndRequest
-from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.markers import MarkerWriter
 from kafkalake.broker.transactions.remote_admission import MarkerWatch, RemoteAdmission
 from kafkalake.broker.transactions.remote_markers import RemoteMarkers
 from kafkalake.broker.transactions.requests import PartitionResults, ProducerResult
 from kafkalake.broker.transactions.transaction_peers import AdmissionRequest, MarkerRequest
+from kafkalake.broker.transactions.waves import Waves
 from kafkalake.cluster.image import ClusterImage, sole_replica
 from kafkalake.config.layers import Settings
 from kafkalake.errors import BrokerUnavailableError, KafkaError
@@ -131,20 +131,26 @@ class Member:
         log = Log.open(directory / f"{broker_id}", LogConfig(), clock, self.disk, OpenFiles(self.disk, 16))
         self.partition = Partition(topic, broker_id, log, WireCache(1 << 20).tail(), alone())
         topic.replicas[broker_id] = self.partition
-        self.held = HeldOffsets()
+        self.waves = Waves(self.timers)
         self.watch = MarkerWatch()
         self.markers = MarkerWriter(
             self.topics,
             self.queue,
-            self.held,
-            lambda partition: None,
+            self.waves,
+            lambda partition, is_written: None,
             NoOffsets(),
             self.watch,
             lambda write: RemoteMarkers(broker_id, self.topics.leader_id, network, self.timers, write),
         )
         config = TransactionConfig()
         self.coordinator = TransactionCoordinator(
-            config, clock, self.timers, self.journal, self.markers, itertools.count(1000 * (broker_id + 1)).__next__
+            config,
+            clock,
+            self.timers,
+            self.journal,
+            self.markers,
+            itertools.count(1000 * (broker_id + 1)).__next__,
+            self.waves,
         )
         remote = RemoteAdmission(self.topics, network, self.timers, self.watch, config.remote_wait_ms)
         self.admission = Admission(self.coordinator, self.timers, remote, self._coordinator_elsewhere)
@@ -173,12 +179,11 @@ class Member:
         for number, each in enumerate(markers):
             try:
                 found[number] = self.topics.leader(*each.partition)
-                self.markers.hold(found[number], each.marker)
             except KafkaError as error:
                 results[number] = type(error)
         for number, partition in found.items():
             each = markers[number]
-            self.markers.receive(
+            self.markers.write(
                 partition,
                 each.marker,
                 each.coordinator_epoch,
@@ -256,9 +261,9 @@ class Member:
         return self.partition.log.last_stable_offset
 
     @property
-    def published(self) -> int:
-        """The last stable offset that Delta may have."""
-        return self.held.stable_offset(self.partition)
+    def unfinished(self) -> int:
+        """The number of waves that have not ended."""
+        return len(self.waves.unfinished())
 
 
 class TwoBrokers:

@@ -1,0 +1,92 @@
+"""The reports of this broker: the `ReportingBroker` that the controller asks, here or through the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kafkalake.broker.coordination.waiting import wait_for_call
+from kafkalake.broker.publishing.journal_reports import JournalReporter
+from kafkalake.broker.publishing.partitions import PartitionReporter
+from kafkalake.broker.publishing.reports import (
+    Acknowledgement,
+    HeldWaves,
+    JournalReport,
+    Kind,
+    PartitionReport,
+    Status,
+)
+from kafkalake.broker.transactions.waves import Waves
+from kafkalake.errors import NotControllerError
+
+
+class BrokerReports:
+    """The reports of this broker. Runs on the event loop's thread.
+
+    `controller_epoch` returns the newest one that is known here, `coordinated` the partitions of the transactions' journal that are
+    coordinated here.
+    """
+
+    def __init__(
+        self,
+        partitions: PartitionReporter,
+        groups: JournalReporter[Any],
+        transactions: JournalReporter[Any],
+        waves: Waves,
+        coordinated: Callable[[], frozenset[int]],
+        controller_epoch: Callable[[], int],
+    ) -> None:
+        self._partitions = partitions
+        self._journals = {Kind.GROUP_OFFSETS: groups, Kind.TRANSACTIONS: transactions}
+        self._waves = waves
+        self._coordinated = coordinated
+        self._known_epoch = controller_epoch
+        self._epoch = -1
+
+    @property
+    def status(self) -> Status:
+        """The kinds of changes that there are, and whether markers are among them."""
+        changed = {kind for kind, journal in self._journals.items() if journal.has_changes}
+        if self._partitions.changes or self._waves.has_links:
+            changed.add(Kind.PARTITIONS)
+        return Status(frozenset(changed), self._partitions.changes.is_marked or self._waves.has_links)
+
+    async def poll(self, controller_epoch: int, acknowledged: Acknowledgement) -> Status:
+        self._follow(controller_epoch)
+        published = acknowledged.published
+        for kind, journal in self._journals.items():
+            journal.acknowledge(published.get(kind, -1))
+        sequence = published.get(Kind.PARTITIONS, -1)
+        if self._partitions.changes.acknowledge(sequence, acknowledged.kept):
+            self._waves.published(acknowledged.kept)
+        return self.status
+
+    async def hold(self, controller_epoch: int) -> HeldWaves:
+        self._follow(controller_epoch)
+        await wait_for_call(self._waves.hold)
+        return HeldWaves(self._coordinated(), self._waves.unfinished(), self._waves.report_links())
+
+    async def partitions(self, controller_epoch: int) -> PartitionReport:
+        self._follow(controller_epoch)
+        return self._partitions.changes.report()
+
+    async def journal(self, controller_epoch: int, kind: Kind) -> JournalReport:
+        self._follow(controller_epoch)
+        return self._journals[kind].report()
+
+    async def release(self, controller_epoch: int) -> bool:
+        self._follow(controller_epoch)
+        return self._waves.release()
+
+    async def stop(self) -> None:
+        """Wait for the trims that are under way."""
+        for journal in self._journals.values():
+            await journal.stop()
+
+    def _follow(self, controller_epoch: int) -> None:
+        """Report everything again to a new controller. Raise `NotControllerError` if it is an earlier one."""
+        if controller_epoch < max(self._epoch, self._known_epoch()):
+            raise NotControllerError()
+        if controller_epoch > self._epoch:
+            self._epoch = controller_epoch
+            self._partitions.report_all()

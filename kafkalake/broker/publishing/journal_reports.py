@@ -1,0 +1,94 @@
+"""What a coordinator has to report for its table, and the trimming of its journal behind what is published.
+
+Changes are collected on the event loop. Those of a report that was not acknowledged are put back before the next are taken, so the
+positions of a report never pass a change that Delta lacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Generic, Protocol, TypeVar
+
+from kafkalake.broker.coordination.table import Changed, Changes
+from kafkalake.broker.groups.published import published_row as published_offset
+from kafkalake.broker.groups.table import ChangedOffset
+from kafkalake.broker.publishing.reports import JournalReport, JournalRow
+from kafkalake.broker.transactions.published import published_row as published_transaction
+from kafkalake.broker.transactions.table import ChangedTransaction
+from kafkalake.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+C = TypeVar("C", bound=Changed)
+
+
+class Journaled(Protocol[C]):
+    """The changes of a coordinator's journal that Delta lacks, as `JournalLifecycle` keeps them."""
+
+    @property
+    def has_changes(self) -> bool: ...
+
+    def take_changes(self) -> Changes[C]: ...
+
+    def put_back(self, changes: Changes[C]) -> None: ...
+
+    async def trim(self, resume_at: Mapping[int, int]) -> None: ...
+
+
+class JournalReporter(Generic[C]):
+    """The reports of one coordinator. Runs on the event loop's thread. `row_of` makes a change, with the time in ms, a row."""
+
+    def __init__(self, journal: Journaled[C], row_of: Callable[[C, int], JournalRow], clock: Clock) -> None:
+        self._journal = journal
+        self._row_of = row_of
+        self._clock = clock
+        self._sequence = clock.now_ms()
+        self._reported: Changes[C] | None = None
+        self._trimming: asyncio.Task[None] | None = None
+
+    @property
+    def has_changes(self) -> bool:
+        """Return whether there is anything to report."""
+        return self._reported is not None or self._journal.has_changes
+
+    def report(self) -> JournalReport:
+        """Return everything that was not acknowledged."""
+        if self._reported is not None:
+            self._journal.put_back(self._reported)
+        changes = self._reported = self._journal.take_changes()
+        self._sequence += 1
+        now_ms = self._clock.now_ms()
+        rows = [self._row_of(row, now_ms) for row in changes.rows]
+        positions = {row.journal_partition: changes.resume_at[row.journal_partition] for row in changes.rows}
+        return JournalReport(self._sequence, rows, positions)
+
+    def acknowledge(self, sequence: int) -> None:
+        """Forget the last report if it is this one, and trim the journal up to where Delta has it."""
+        changes, self._reported = self._reported, None if sequence == self._sequence else self._reported
+        if changes is None and not self._journal.has_changes:
+            changes = self._journal.take_changes()  # no rows: positions alone
+        if changes is not None and self._reported is None and (self._trimming is None or self._trimming.done()):
+            self._trimming = asyncio.ensure_future(self._trim(changes.resume_at))
+
+    async def _trim(self, resume_at: Mapping[int, int]) -> None:
+        try:
+            await self._journal.trim(resume_at)
+        except Exception:
+            logger.exception("journal not trimmed")
+
+    async def stop(self) -> None:
+        """Wait for a trim that is under way."""
+        if self._trimming is not None:
+            await asyncio.wait([self._trimming])
+
+
+def report_group_offsets(journal: Journaled[ChangedOffset], clock: Clock) -> JournalReporter[ChangedOffset]:
+    """Return the reports for `group_offsets`."""
+    return JournalReporter(journal, published_offset, clock)
+
+
+def report_transactions(journal: Journaled[ChangedTransaction], clock: Clock) -> JournalReporter[ChangedTransaction]:
+    """Return the reports for `transactions`."""
+    return JournalReporter(journal, published_transaction, clock)

@@ -1,0 +1,364 @@
+"""Publishes to Delta what the brokers report, on the broker that is the controller: each table at most once an interval.
+
+A round asks every broker that is not fenced whether there is anything, and then, for each table by itself, for its reports. They
+are one commit: of `segments` and `partitions` together, of `group_offsets`, and of `transactions`. What is committed is
+acknowledged with the next round. Whoever becomes the controller goes on with the table as it is, and the brokers report again what
+was not acknowledged. One broker alone takes the same way, without a network.
+
+**Barrier.** If markers of transactions were written since the last publish, new waves of them are held on all brokers while the
+positions are taken. Where that does not succeed (a hold ran out, a coordinator does not answer), the publish keeps the last stable
+offset of every partition that has such markers, and where a wave has not ended, of those that transactions link to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from kafkalake.broker.partitions.scheduler import Scheduler
+from kafkalake.broker.partitions.topics import Topics
+from kafkalake.broker.publishing.broker_reports import BrokerReports
+from kafkalake.broker.publishing.lake_rows import LakeRows
+from kafkalake.broker.publishing.pace import Pace
+from kafkalake.broker.publishing.reports import (
+    Acknowledgement,
+    HeldWaves,
+    JournalReport,
+    Kind,
+    PartitionReport,
+    ReportingBroker,
+    Status,
+)
+from kafkalake.broker.transactions.linked_partitions import publish_closure
+from kafkalake.clock import Clock
+from kafkalake.cluster.image import NO_LEADER, ClusterImage
+from kafkalake.errors import KafkaLakeError, NotControllerError, as_value
+from kafkalake.internal_topics import GROUP_JOURNAL, TRANSACTION_JOURNAL
+from kafkalake.metadata.store import (
+    GroupOffsetTable,
+    PublishedOffsets,
+    PublishedTables,
+    Transactions,
+    TransactionTable,
+)
+from kafkalake.metadata.tables.schemas import GroupOffsetRow, TransactionRow
+from kafkalake.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_CHECK_INTERVAL_MS = 50
+_ROUNDS_AT_STOP = 4
+UNANSWERED_PAUSE_MS = 5_000
+"""How long a broker that did not answer is not asked."""
+
+A = TypeVar("A")
+Question = Callable[[ReportingBroker], Awaitable[A]]
+
+
+class LakeStore(PublishedTables, GroupOffsetTable, TransactionTable, Protocol):
+    """The tables that are published."""
+
+
+class PublishPoint(Enum):
+    """Points for crash tests between the steps of a publish. The values name them in `KAFKALAKE_KILL_AT`."""
+
+    HELD = "publish-held"
+    COLLECTED = "publish-collected"
+    COMMITTED = "publish-committed"
+    JOURNAL_COLLECTED = "publish-journal-collected"
+    JOURNAL_COMMITTED = "publish-journal-committed"
+
+
+class _Term:
+    """The publishing of one controller epoch."""
+
+    def __init__(self, epoch: int, rows: LakeRows) -> None:
+        self.epoch = epoch
+        self.rows = rows
+        self.acknowledged: dict[int, Acknowledgement] = {}
+        self.unanswered_ms: dict[int, int] = {}
+        self.has_rows_of: frozenset[str] = frozenset()
+        """The topics of the last publish."""
+        self._topics_of: ClusterImage | None = None
+        self._topic_ids: frozenset[str] = frozenset()
+
+    def acknowledge(self, broker_id: int, kind: Kind, sequence: int, kept: frozenset[TopicPartition]) -> None:
+        """Note that a report of a broker is committed."""
+        known = self.acknowledged.get(broker_id, Acknowledgement())
+        self.acknowledged[broker_id] = Acknowledgement({**known.published, kind: sequence}, kept)
+
+    def topic_ids(self, image: ClusterImage) -> frozenset[str]:
+        """Return the ids of the topics, as text."""
+        before = self._topics_of
+        if before is None or (before is not image and before.partitions.keys() != image.partitions.keys()):
+            self._topic_ids = frozenset(map(str, image.partitions))
+        self._topics_of = image
+        return self._topic_ids
+
+
+class LakePublisher:
+    """The publishing by this broker while it is the controller. Runs on the event loop's thread."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        here: BrokerReports,
+        remote: Callable[[int], ReportingBroker],
+        controlled: Callable[[], ClusterImage | None],
+        topics: Topics,
+        store: LakeStore,
+        clock: Clock,
+        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        interval_ms: int,
+        reached: Callable[[Enum], None] = lambda point: None,
+    ) -> None:
+        """`controlled` returns the image of the cluster if this broker is the controller. `remote`: another broker."""
+        self._broker_id = broker_id
+        self._here = here
+        self._remote = remote
+        self._controlled = controlled
+        self._topics = topics
+        self._store = store
+        self._clock = clock
+        self._run_blocking = run_blocking
+        self._reached = reached
+        self._interval_ms = interval_ms
+        self._due_ms = self._idle_until_ms = 0
+        self._paces = {kind: Pace(kind.name.lower(), interval_ms) for kind in Kind}
+        self._term: _Term | None = None
+        self._under_way: asyncio.Future[bool] | None = None
+
+    def begin(self, scheduler: Scheduler) -> None:
+        """Publish from now on."""
+        scheduler.every("publishing", lambda: _CHECK_INTERVAL_MS, self._check)
+
+    def _check(self) -> Awaitable[object] | None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._due_ms or self._controlled() is None:
+            return None
+        if now_ms < self._idle_until_ms and not self._here.status.changed:
+            return None
+        # A round is completed even if the broker stops meanwhile.
+        self._under_way = asyncio.ensure_future(self._round(is_last=False))
+        return asyncio.shield(self._under_way)
+
+    async def finish(self) -> bool:
+        """Publish all that this broker has to report after a round in progress, and return whether nothing is left.
+
+        If it is not the controller, or a commit fails twice, the next start of this broker reports it again.
+        """
+        if self._under_way is not None:
+            await asyncio.wait([self._under_way])
+        if self._controlled() is not None:
+            for _ in range(_ROUNDS_AT_STOP):
+                if not await self._round(is_last=True):
+                    break
+        await self._here.stop()
+        return not self._here.status.changed
+
+    # A round
+
+    async def _round(self, *, is_last: bool) -> bool:
+        """Ask all brokers and publish. `is_last`: of this broker alone, and at once. Return whether there was anything."""
+        began_ms = self._clock.monotonic_ms()
+        self._idle_until_ms = began_ms + self._interval_ms
+        image = self._controlled()
+        if image is None:
+            return False
+        term = await self._in_term(image)
+        asked = {self._broker_id} if is_last else self._asked(term, image)
+
+        def poll(broker_id: int, broker: ReportingBroker) -> Awaitable[Status]:
+            return broker.poll(term.epoch, term.acknowledged.get(broker_id, Acknowledgement()))
+
+        statuses = await self._ask(term, asked, poll)
+        changed = frozenset().union(*(status.changed for status in statuses.values()))
+        if term.topic_ids(image) is not term.has_rows_of:
+            changed |= {Kind.PARTITIONS}
+        works = {
+            Kind.PARTITIONS: lambda: self._publish_partitions(term, statuses),
+            Kind.GROUP_OFFSETS: lambda: self._publish_journal(
+                term, Kind.GROUP_OFFSETS, statuses, self._commit_group_offsets
+            ),
+            Kind.TRANSACTIONS: lambda: self._publish_journal(
+                term, Kind.TRANSACTIONS, statuses, self._commit_transactions
+            ),
+        }
+        due = [kind for kind in works if kind in changed and (is_last or self._paces[kind].is_due(began_ms))]
+        if changed:
+            self._due_ms = began_ms + self._interval_ms
+        await asyncio.gather(*(self._in_pace(kind, works[kind]) for kind in due))
+        return bool(changed)
+
+    async def _in_term(self, image: ClusterImage) -> _Term:
+        if self._term is None or self._term.epoch != image.controller_epoch:
+            published = await self._run_blocking(self._store.load_partitions)
+            self._term = _Term(image.controller_epoch, LakeRows(image.controller_epoch, published))
+        return self._term
+
+    def _asked(self, term: _Term, image: ClusterImage) -> set[int]:
+        """Return the brokers to be asked: this one, and those that are not fenced and have not failed to answer lately."""
+        now_ms = self._clock.monotonic_ms()
+        live = {each.broker_id for each in image.brokers.values() if not each.is_fenced}
+        return {self._broker_id, *(each for each in live if now_ms >= term.unanswered_ms.get(each, 0))}
+
+    async def _ask(
+        self,
+        term: _Term,
+        brokers: set[int] | Mapping[int, object],
+        question: Callable[[int, ReportingBroker], Awaitable[A]],
+    ) -> dict[int, A]:
+        """Return the answers of brokers. One without an answer is missing, and is not asked for a while."""
+        answers: dict[int, A] = {}
+
+        async def ask(broker_id: int) -> None:
+            broker = self._here if broker_id == self._broker_id else self._remote(broker_id)
+            try:
+                answers[broker_id] = await question(broker_id, broker)
+            except KafkaLakeError as error:
+                term.unanswered_ms[broker_id] = self._clock.monotonic_ms() + UNANSWERED_PAUSE_MS
+                logger.warning("broker without a report broker=%d error=%s", broker_id, error)
+
+        await asyncio.gather(*map(ask, brokers))
+        return answers
+
+    async def _in_pace(self, kind: Kind, work: Callable[[], Awaitable[int]]) -> None:
+        """Do the work of a table, which returns the ms that its commit took."""
+        pace = self._paces[kind]
+        pace.begin(self._clock.monotonic_ms())
+        try:
+            cost_ms = await work()
+        except Exception as error:
+            if not isinstance(error, KafkaLakeError):
+                logger.exception("publishing of %s failed", kind.name.lower())
+            pace.failed(self._clock.monotonic_ms(), as_value(error))
+        else:
+            pace.succeeded(self._clock.monotonic_ms(), cost_ms)
+
+    async def _commit(self, commit: Callable[[], object]) -> int:
+        """Commit in a thread and return the ms that it took."""
+        began_ms = self._clock.monotonic_ms()
+        await self._run_blocking(commit)
+        return self._clock.monotonic_ms() - began_ms
+
+    # Partitions and segments
+
+    async def _publish_partitions(self, term: _Term, statuses: Mapping[int, Status]) -> int:
+        held: dict[int, HeldWaves] | None = None
+        if any(status.is_marked for status in statuses.values()):
+            held = await self._ask(term, statuses, lambda _, broker: broker.hold(term.epoch))
+            self._reached(PublishPoint.HELD)
+        try:
+            reports = await self._ask(term, statuses, lambda _, broker: broker.partitions(term.epoch))
+        finally:
+            released = {}
+            if held is not None:
+                released = await self._ask(term, held, lambda _, broker: broker.release(term.epoch))
+        if held is not None and not (released.keys() == statuses.keys() and all(released.values())):
+            held = None
+        image = self._image_of(term)
+        kept = self._kept(image, list(reports.values()), held)
+        topic_ids = term.topic_ids(image)
+        state = term.rows.prepare(
+            reports.values(), topic_ids, lambda *of: _leader(image, *of), kept, self._clock.now_ms()
+        )
+        self._reached(PublishPoint.COLLECTED)
+        cost_ms = 0
+        if state is not None:
+            cost_ms = await self._commit(lambda: self._store.publish(state))
+            self._reached(PublishPoint.COMMITTED)
+            term.rows.committed(state)
+        term.has_rows_of = topic_ids
+        for broker_id, report in reports.items():
+            term.acknowledge(broker_id, Kind.PARTITIONS, report.sequence, kept)
+        return cost_ms
+
+    def _image_of(self, term: _Term) -> ClusterImage:
+        """Return the newest image, which is not older than any report. Raise `NotControllerError` if the term has ended."""
+        image = self._controlled()
+        if image is None or image.controller_epoch != term.epoch:
+            raise NotControllerError()
+        return image
+
+    def _kept(
+        self, image: ClusterImage, reports: Sequence[PartitionReport], held: Mapping[int, HeldWaves] | None
+    ) -> frozenset[TopicPartition]:
+        """Return the partitions whose last stable offset stays as published. `held`: None if waves may have begun meanwhile."""
+        marked: frozenset[TopicPartition] = frozenset().union(*(report.marked for report in reports))
+        if held is None or not self._has_all_coordinators(image, held):
+            return marked
+        links = [link for waves in held.values() for link in waves.links]
+        if not links and not marked:
+            return frozenset()
+        answered = {report.broker_id for report in reports}
+        unfinished = {each for waves in held.values() for wave in waves.unfinished for each in wave}
+        silent = {each for link in links for each in link if not self._is_reported(image, each, answered)}
+        return publish_closure(unfinished | silent, links)
+
+    def _has_all_coordinators(self, image: ClusterImage, held: Mapping[int, HeldWaves]) -> bool:
+        """Return whether each partition of the transactions' journal is coordinated by a broker that holds its waves."""
+        topic = self._topics.find(TRANSACTION_JOURNAL)
+        leaders = () if topic is None else image.partitions.get(topic.topic_id, ())
+        return all(each.leader in held and index in held[each.leader].coordinated for index, each in enumerate(leaders))
+
+    def _is_reported(self, image: ClusterImage, partition: TopicPartition, answered: set[int]) -> bool:
+        """Return whether the position of a partition is known: its leader has reported, or its topic is gone."""
+        leader = self._leader_of(image, partition)
+        return leader is None or leader in answered
+
+    def _leader_of(self, image: ClusterImage, partition: TopicPartition) -> int | None:
+        """Return the leader of a partition, None if there is no such partition."""
+        name, index = partition
+        topic = self._topics.find(name)
+        found = None if topic is None else image.partition((topic.topic_id, index))
+        return None if found is None else found.leader
+
+    # Journals
+
+    async def _publish_journal(
+        self,
+        term: _Term,
+        kind: Kind,
+        statuses: Mapping[int, Status],
+        commit: Callable[[Sequence[JournalReport]], object],
+    ) -> int:
+        asked = {broker_id: status for broker_id, status in statuses.items() if kind in status.changed}
+        reported = await self._ask(term, asked, lambda _, broker: broker.journal(term.epoch, kind))
+        image = self._image_of(term)
+        reports = {each: report for each, report in reported.items() if self._is_current(image, kind, each, report)}
+        self._reached(PublishPoint.JOURNAL_COLLECTED)
+        cost_ms = 0
+        if any(report.rows for report in reports.values()):
+            cost_ms = await self._commit(lambda: commit(list(reports.values())))
+            self._reached(PublishPoint.JOURNAL_COMMITTED)
+        for broker_id, report in reports.items():
+            kept = term.acknowledged.get(broker_id, Acknowledgement()).kept
+            term.acknowledge(broker_id, kind, report.sequence, kept)
+        return cost_ms
+
+    def _is_current(self, image: ClusterImage, kind: Kind, broker_id: int, report: JournalReport) -> bool:
+        """Return whether a broker leads the partitions of the journal that it reports. Else the next leader reports their rows."""
+        journal = GROUP_JOURNAL if kind is Kind.GROUP_OFFSETS else TRANSACTION_JOURNAL
+        leaders = (self._leader_of(image, (journal, partition)) for partition in report.positions)
+        return all(leader in (broker_id, NO_LEADER) for leader in leaders)
+
+    def _commit_group_offsets(self, reports: Sequence[JournalReport]) -> None:
+        rows = [row for report in reports for row in report.rows if isinstance(row, GroupOffsetRow)]
+        self._store.publish_group_offsets(PublishedOffsets(rows, _positions(reports)))
+
+    def _commit_transactions(self, reports: Sequence[JournalReport]) -> None:
+        rows = [row for report in reports for row in report.rows if isinstance(row, TransactionRow)]
+        self._store.publish_transactions(Transactions(rows, _positions(reports)))
+
+
+def _leader(image: ClusterImage, topic_id: str, index: int) -> int:
+    partition = image.partition((UUID(topic_id), index))
+    return NO_LEADER if partition is None else partition.leader
+
+
+def _positions(reports: Sequence[JournalReport]) -> dict[int, int]:
+    return {partition: position for report in reports for partition, position in report.positions.items()}

@@ -1,0 +1,94 @@
+"""The rows of `partitions` as the controller has published them, and what reports make of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from kafkalake.broker.publishing.reports import PartitionReport
+from kafkalake.cluster.image import NO_LEADER
+from kafkalake.metadata.changes import newest_row
+from kafkalake.metadata.store import PublishedState
+from kafkalake.metadata.tables.schemas import PartitionRow
+from kafkalake.topic_partition import PartitionId, TopicPartition
+
+APPLICATION_ID = "kafkalake-controller"
+"""Delta's `txn` application id of publishes of `partitions` and `segments`."""
+
+
+class LakeRows:
+    """The published rows of one controller epoch.
+
+    A publish has the version (controller epoch, number), so that one of an earlier controller is refused once a later one has
+    published.
+    """
+
+    def __init__(self, controller_epoch: int, published: Iterable[PartitionRow]) -> None:
+        self._rows: dict[PartitionId[str], PartitionRow] = {(row.topic_id, row.partition): row for row in published}
+        self._version = controller_epoch << 32
+        self._claims = True
+        self._uncertain: set[int] = set()
+        """Leaders whose rows a failed publish may have replaced."""
+
+    def prepare(
+        self,
+        reports: Iterable[PartitionReport],
+        topic_ids: Collection[str],
+        leader_of: Callable[[str, int], int],
+        kept: Collection[TopicPartition],
+        now_ms: int,
+    ) -> PublishedState | None:
+        """Return what the reports change, None if that is nothing.
+
+        `topic_ids`: those of the cluster's topics; the rows of others go. `leader_of` returns the leader of a partition of a topic
+        id by the newest image: what another broker reports of it is late, and dropped. `kept`: see `newest_row`.
+        """
+        rows = {key: row for key, row in self._rows.items() if key[0] in topic_ids}
+        leaders = self._uncertain | {row.leader for key, row in self._rows.items() if key not in rows}
+
+        def is_late(key: PartitionId[str], broker_id: int) -> bool:
+            return key[0] in topic_ids and leader_of(*key) not in (broker_id, NO_LEADER)
+
+        sealed, removed = [], []
+        for report in reports:
+            broker_id = report.broker_id
+            for reported in report.rows:
+                key = (reported.topic_id, reported.partition)
+                if key[0] not in topic_ids or is_late(key, broker_id):
+                    continue
+                known = rows.get(key)
+                keeps_stable = (reported.topic, reported.partition) in kept
+                row = newest_row(known, reported, keeps_stable=keeps_stable)
+                if row != known:
+                    rows[key] = row
+                    leaders |= {row.leader} if known is None else {row.leader, known.leader}
+            for segment in report.sealed:
+                if segment.topic_id in topic_ids and not is_late((segment.topic_id, segment.partition), broker_id):
+                    sealed.append(segment)
+            removed += [each for each in report.removed if not is_late((each.topic_id, each.partition), broker_id)]
+            if report.is_swapped:
+                leaders.add(broker_id)
+        for changed in (*(each.key for each in sealed), *removed):  # their rows name the new version of `segments`
+            if (found := rows.get((changed.topic_id, changed.partition))) is not None:
+                leaders.add(found.leader)
+        if not (leaders or sealed or removed):
+            return None
+        self._version += 1
+        self._uncertain |= leaders
+        return PublishedState(
+            leaders=tuple(sorted(leaders)),
+            partitions=[row for row in rows.values() if row.leader in leaders],
+            sealed=sealed,
+            removed=removed,
+            app_id=APPLICATION_ID,
+            version=self._version,
+            published_at_ms=now_ms,
+            claims=self._claims and bool(sealed or removed),
+        )
+
+    def committed(self, state: PublishedState) -> None:
+        """Note that a publish is committed."""
+        others = {key: row for key, row in self._rows.items() if row.leader not in state.leaders}
+        moved = {(row.topic_id, row.partition): row for row in state.partitions}
+        self._rows = others | moved
+        self._uncertain.difference_update(state.leaders)
+        self._claims = self._claims and not state.claims

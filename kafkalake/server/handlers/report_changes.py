@@ -1,0 +1,20 @@
+"""ReportChanges (10005, kafkalake's own), version 0: what this broker has to publish to the lake's tables. For the controller.
+
+One request is one step, `server.report_server` has them. A request of an earlier controller is refused with NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from kafkalake.errors import ClusterAuthorizationError, KafkaError
+from kafkalake.server.authorizer import CLUSTER_NAME, Resource
+from kafkalake.server.request import Request
+from kafkalake.wire.messages.reports import ReportChangesRequest, ReportChangesResponse
+
+
+async def handle(request: Request[ReportChangesRequest]) -> ReportChangesResponse:
+    try:
+        if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
+            raise ClusterAuthorizationError()
+        return await request.context.reports.answer(request.body)
+    except KafkaError as error:
+        return ReportChangesResponse(error_code=error.code)

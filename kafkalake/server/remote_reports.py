@@ -1,0 +1,77 @@
+"""Another broker as the controller asks it for reports: each question is a request to it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from kafkalake.broker.publishing.reports import (
+    Acknowledgement,
+    HeldWaves,
+    JournalReport,
+    Kind,
+    PartitionReport,
+    Status,
+)
+from kafkalake.client.peers import Channel, Peers
+from kafkalake.client.requests import REPORT_CHANGES
+from kafkalake.errors import BrokerUnavailableError, error_for_code
+from kafkalake.server.report_messages import Step, journal_report, links_of, partition_report, topics_of
+from kafkalake.wire.messages.reports import ReportChangesRequest, ReportChangesResponse
+
+TIMEOUT_MS = 2_000
+PARTS_MAX = 1_000
+"""Parts of a report that are taken at most: five million rows."""
+
+
+class RemoteReports:
+    """A `ReportingBroker` elsewhere, by the connections of `peers`."""
+
+    def __init__(
+        self, broker_id: int, peers: Peers, run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
+    ) -> None:
+        self._broker_id = broker_id
+        self._peers = peers
+        self._run_in_thread = run_in_thread
+
+    async def poll(self, controller_epoch: int, acknowledged: Acknowledgement) -> Status:
+        published = [acknowledged.published.get(kind, -1) for kind in Kind]
+        answer = await self._ask(controller_epoch, Step.POLL, published=published, kept=topics_of(acknowledged.kept))
+        return Status(frozenset(kind for kind in Kind if kind in answer.changed), answer.is_marked)
+
+    async def hold(self, controller_epoch: int) -> HeldWaves:
+        answer = await self._ask(controller_epoch, Step.HOLD)
+        return HeldWaves(frozenset(answer.coordinated), links_of(answer.unfinished), links_of(answer.links))
+
+    async def partitions(self, controller_epoch: int) -> PartitionReport:
+        parts = await self._report(controller_epoch, Kind.PARTITIONS)
+        report: PartitionReport = await self._run_in_thread(partial(partition_report, self._broker_id, parts))
+        return report
+
+    async def journal(self, controller_epoch: int, kind: Kind) -> JournalReport:
+        parts = await self._report(controller_epoch, kind)
+        report: JournalReport = await self._run_in_thread(partial(journal_report, kind, parts))
+        return report
+
+    async def release(self, controller_epoch: int) -> bool:
+        return (await self._ask(controller_epoch, Step.RELEASE)).was_held
+
+    async def _report(self, controller_epoch: int, kind: Kind) -> list[ReportChangesResponse]:
+        parts = [await self._ask(controller_epoch, Step.REPORT, kind=kind)]
+        if parts[0].parts > PARTS_MAX:
+            raise BrokerUnavailableError(f"broker {self._broker_id} has a report of {parts[0].parts} parts")
+        for number in range(1, parts[0].parts):
+            parts.append(await self._ask(controller_epoch, Step.REPORT, kind=kind, part=number))
+            if parts[-1].sequence != parts[0].sequence:
+                raise BrokerUnavailableError(f"broker {self._broker_id} has begun another report")
+        return parts
+
+    async def _ask(self, controller_epoch: int, step: Step, **fields: Any) -> ReportChangesResponse:
+        message = ReportChangesRequest(controller_epoch=controller_epoch, step=step, **fields)
+        answer = await self._peers.ask(
+            self._broker_id, REPORT_CHANGES, message, timeout_ms=TIMEOUT_MS, channel=Channel.REPORTS
+        )
+        if answer.error_code:
+            raise error_for_code(answer.error_code)
+        return answer

@@ -1,0 +1,81 @@
+"""The values of `broker.publishing.reports` as messages, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+from kafkalake.broker.publishing.report_rows import (
+    RowPart,
+    decode_journal,
+    decode_partitions,
+    encode_journal,
+    encode_partitions,
+)
+from kafkalake.broker.publishing.reports import JournalReport, Kind, Links, PartitionReport
+from kafkalake.topic_partition import TopicPartition
+from kafkalake.wire.messages.reports import ReportChangesResponse, ReportedTopic, ReportedWave
+
+
+class Step(IntEnum):
+    """The questions of `ReportingBroker`, by number."""
+
+    POLL = 0
+    HOLD = 1
+    REPORT = 2
+    RELEASE = 3
+
+
+def topics_of(partitions: Iterable[TopicPartition]) -> list[ReportedTopic]:
+    """Return partitions by topic."""
+    found: dict[str, list[int]] = {}
+    for name, index in partitions:
+        found.setdefault(name, []).append(index)
+    return [ReportedTopic(name=name, partitions=indexes) for name, indexes in found.items()]
+
+
+def partitions_of(topics: Iterable[ReportedTopic]) -> frozenset[TopicPartition]:
+    """Return the partitions of these topics."""
+    return frozenset((topic.name, index) for topic in topics for index in topic.partitions)
+
+
+def waves_of(links: Links) -> list[ReportedWave]:
+    """Return sets of partitions as messages."""
+    return [ReportedWave(topics=topics_of(each)) for each in links]
+
+
+def links_of(waves: Iterable[ReportedWave]) -> Links:
+    """Return the sets of partitions in messages."""
+    return [partitions_of(each.topics) for each in waves]
+
+
+def partition_parts(report: PartitionReport) -> list[ReportChangesResponse]:
+    """Return a report as responses. Made in a thread: ten thousand rows take tens of milliseconds."""
+    common = {"marked": topics_of(report.marked), "is_swapped": report.is_swapped, "sequence": report.sequence}
+    return _responses(encode_partitions(report), common)
+
+
+def journal_parts(report: JournalReport, kind: Kind) -> list[ReportChangesResponse]:
+    """Return a coordinator's report as responses. Made in a thread."""
+    positions = report.positions
+    common = {"journal_partitions": [*positions], "journal_positions": [*positions.values()]}
+    return _responses(encode_journal(report, kind), {"sequence": report.sequence, **common})
+
+
+def partition_report(broker_id: int, parts: Sequence[ReportChangesResponse]) -> PartitionReport:
+    """Return the report in responses. Called in a thread. Raise `BrokerUnavailableError` if they are malformed."""
+    first = parts[0]
+    report = PartitionReport(broker_id, first.sequence, marked=partitions_of(first.marked), is_swapped=first.is_swapped)
+    return decode_partitions(report, [part.rows for part in parts])
+
+
+def journal_report(kind: Kind, parts: Sequence[ReportChangesResponse]) -> JournalReport:
+    """Return the coordinator's report in responses. Called in a thread. Raise `BrokerUnavailableError` if they are malformed."""
+    first = parts[0]
+    positions = dict(zip(first.journal_partitions, first.journal_positions, strict=True))
+    return decode_journal(JournalReport(first.sequence, positions=positions), kind, [part.rows for part in parts])
+
+
+def _responses(parts: Sequence[RowPart], common: Mapping[str, Any]) -> list[ReportChangesResponse]:
+    return [ReportChangesResponse(parts=len(parts), rows=part, **common) for part in parts]

@@ -1,0 +1,66 @@
+"""Answers the controller's questions to this broker, as requests: a report is cut into parts, which are asked for one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+from kafkalake.broker.publishing.broker_reports import BrokerReports
+from kafkalake.broker.publishing.reports import Acknowledgement, Kind
+from kafkalake.errors import InvalidRequestError
+from kafkalake.server.report_messages import (
+    Step,
+    journal_parts,
+    partition_parts,
+    partitions_of,
+    waves_of,
+)
+from kafkalake.wire.messages.reports import ReportChangesRequest, ReportChangesResponse
+
+
+class ReportServer:
+    """The reports of this broker for a controller elsewhere. `run_in_thread` runs computations beside the event loop."""
+
+    def __init__(self, reports: BrokerReports, run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+        self._reports = reports
+        self._run_in_thread = run_in_thread
+        self._parts: dict[Kind, Sequence[ReportChangesResponse]] = {}
+        """The last report of each kind."""
+
+    async def answer(self, asked: ReportChangesRequest) -> ReportChangesResponse:
+        """Return the response. Raise `NotControllerError` if the controller is an earlier one, `InvalidRequestError`."""
+        reports, epoch = self._reports, asked.controller_epoch
+        match asked.step:
+            case Step.POLL:
+                published = dict(zip(Kind, asked.published, strict=False))
+                status = await reports.poll(epoch, Acknowledgement(published, partitions_of(asked.kept)))
+                return ReportChangesResponse(changed=sorted(status.changed), is_marked=status.is_marked)
+            case Step.HOLD:
+                held = await reports.hold(epoch)
+                return ReportChangesResponse(
+                    coordinated=sorted(held.coordinated),
+                    unfinished=waves_of(held.unfinished),
+                    links=waves_of(held.links),
+                )
+            case Step.REPORT if asked.kind in list(Kind):
+                return await self._part(epoch, Kind(asked.kind), asked.part)
+            case Step.RELEASE:
+                return ReportChangesResponse(was_held=await reports.release(epoch))
+        raise InvalidRequestError(f"unknown step {asked.step} of a report")
+
+    async def _part(self, epoch: int, kind: Kind, number: int) -> ReportChangesResponse:
+        """Return a part of a report. The first one makes it."""
+        if number == 0:
+            if kind is Kind.PARTITIONS:
+                encode = partial(partition_parts, await self._reports.partitions(epoch))
+            else:
+                encode = partial(journal_parts, await self._reports.journal(epoch, kind), kind)
+            self._parts[kind] = await self._run_in_thread(encode)
+        parts = self._parts.get(kind, ())
+        if not 0 <= number < len(parts):
+            raise InvalidRequestError(f"the report has {len(parts)} parts")
+        part = parts[number]
+        if number == len(parts) - 1:
+            del self._parts[kind]
+        return part

@@ -1,0 +1,42 @@
+"""Messages of ReportChanges, kafkalake's own: the controller asks a broker for what is to be published to the lake's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafkalake.wire.messages.message import Buffer, Message, Response
+
+
+class ReportedTopic(Message):
+    name: str = ""
+    partitions: Sequence[int] = ()
+
+
+class ReportedWave(Message):
+    topics: Sequence[ReportedTopic] = ()
+
+
+class ReportChangesRequest(Message):
+    controller_epoch: int = -1
+    step: int = 0
+    kind: int = 0
+    part: int = 0
+    published: Sequence[int] = ()
+    kept: Sequence[ReportedTopic] = ()
+
+
+class ReportChangesResponse(Response):
+    error_code: int = 0
+    changed: Sequence[int] = ()
+    is_marked: bool = False
+    was_held: bool = False
+    is_swapped: bool = False
+    coordinated: Sequence[int] = ()
+    unfinished: Sequence[ReportedWave] = ()
+    links: Sequence[ReportedWave] = ()
+    marked: Sequence[ReportedTopic] = ()
+    sequence: int = -1
+    parts: int = 1
+    rows: Sequence[Buffer] = ()
+    journal_partitions: Sequence[int] = ()
+    journal_positions: Sequence[int] = ()
