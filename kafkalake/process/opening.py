@@ -26,10 +26,14 @@ _PROGRESS_INTERVAL_S = 3.0
 
 
 class OpenedLogs(NamedTuple):
-    """leftovers: directories that are to be removed. is_missing: a replica that counted as complete has no log any more."""
+    """leftovers: directories that are to be removed. is_missing: a replica that counted as complete has no log any more.
+
+    is_cut: recovery has removed bytes that may have been acknowledged.
+    """
 
     leftovers: list[Path]
     is_missing: bool
+    is_cut: bool
 
 
 async def report_recovery(recovered: Callable[[], int], partitions: int, interval_s: float) -> None:
@@ -76,6 +80,7 @@ async def open_logs(
             configs[row.topic_id],
             swapped.get((row.topic_id, index), []),
             taking_over=taking_over,
+            is_replicated=len(image.partitions[topic_id][index].replicas) > 1,
         )
         try:
             replicas.take(topic_id, index, await run_blocking(opening))
@@ -89,7 +94,8 @@ async def open_logs(
     failed = [log for log in replicas.idle.values() if isinstance(log, KafkaError)]
     if failed and len(failed) == len(here):
         raise failed[0]  # all logs failed, so the disk is at fault and only a restart helps
-    return OpenedLogs([*leftovers, *broker.logs.take_predecessors()], is_missing)
+    is_cut = any(log.was_cut for log in replicas.idle.values() if isinstance(log, Log))
+    return OpenedLogs([*leftovers, *broker.logs.take_predecessors()], is_missing, is_cut)
 
 
 def _is_missing(broker: Broker, image: ClusterImage, row: TopicRow, index: int) -> bool:

@@ -31,6 +31,39 @@ SAMPLES: dict[str, dict[str, Any]] = {
             {"topic": "clicks", "partitions": [{"partition": 1, "fetch_offset": 7, "partition_max_bytes": 100}]}
         ],
     },
+    "Fetch-18": {
+        "max_wait": 500,
+        "min_bytes": 1,
+        "replica_state": {"replica_id": 2, "replica_epoch": 9},
+        "topics": [
+            {
+                "topic_id": UUID(int=5),
+                "partitions": [
+                    {
+                        "partition": 1,
+                        "current_leader_epoch": 3,
+                        "fetch_offset": 7,
+                        "last_fetched_epoch": 2,
+                        "log_start_offset": 1,
+                        "partition_max_bytes": 100,
+                        "high_watermark": 6,
+                    }
+                ],
+            }
+        ],
+        "forgotten_topics_data": (),
+    },
+    "FetchSegment": {
+        "replica_id": 2,
+        "replica_epoch": 9,
+        "topic_id": UUID(int=5),
+        "partition": 1,
+        "current_leader_epoch": 3,
+        "base_offset": 7,
+        "generation": 1,
+        "position": 100,
+        "length": 1_000,
+    },
     "ListOffsets": {
         "replica_id": -1,
         "topics": [{"name": "clicks", "partitions": [{"partition_index": 0, "timestamp": -2}]}],

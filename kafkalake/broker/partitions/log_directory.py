@@ -66,11 +66,12 @@ class LogDirectory:
         swapped: Sequence[RewrittenSegment] = (),
         *,
         taking_over: bool = False,
+        is_replicated: bool = False,
     ) -> Log:
         """Open a partition's log, creating it if missing. `swapped` as in `Log.open`.
 
-        A directory of an earlier topic with the same name is retired. taking_over: the last owner of the log may still run. Raise
-        `KafkaStorageError` if the log cannot be opened.
+        A directory of an earlier topic with the same name is retired. taking_over: the last owner of the log may still run.
+        is_replicated: other brokers have replicas. Raise `KafkaStorageError` if the log cannot be opened.
         """
         path = self.path(topic, index)
         try:
@@ -85,7 +86,9 @@ class LogDirectory:
             raise KafkaStorageError(f"{path}: open: {error}") from error
         files = self._open_files
         events = self._events and self._events(topic, topic_id, index)
-        log = Log.open(str(path), config, self._clock, files.files, files, swapped, topic_id, events)
+        log = Log.open(
+            str(path), config, self._clock, files.files, files, swapped, topic_id, events, is_replicated=is_replicated
+        )
         if taking_over:
             begin_leadership(log)
         return log

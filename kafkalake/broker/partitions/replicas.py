@@ -227,8 +227,9 @@ class Replicas:
         configs = {each.topic: log_config(each.topic.config, expiration_ms) for each in changes}
 
         def opening(each: ReplicaChange) -> LogWork:
-            topic = each.topic
-            return each.replica, partial(self._logs.open, topic.name, each.number, topic.topic_id, configs[topic])
+            topic, number, registered = each
+            here = topic.name, number, topic.topic_id, configs[topic]
+            return each.replica, partial(self._logs.open, *here, is_replicated=len(registered.replicas) > 1)
 
         await self._idle.work([opening(each) for each in changes])
 
