@@ -1,0 +1,229 @@
+"""Replication by three real brokers: leaders and followers are killed, stopped and emptied, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_reference import Kafkalake, topic_name
+from waiting import wait_until
+
+pytestmark = pytest.mark.process
+
+BROKERS = 3
+SETTINGS = {
+    "broker.heartbeat.interval.ms": "300",
+    "broker.session.timeout.ms": "2000",
+    "metadata.publish.interval.ms": "200",
+    "replica.lag.time.max.ms": "3000",
+}
+TIMEOUT_S = 30.0
+
+
+class Cluster:
+    """Three brokers on one lake. A test leaves them running, with every replica in sync."""
+
+    def __init__(self, directory: Path) -> None:
+        self.lake = directory / "lake"
+        self.brokers = [
+            Kafkalake(self.lake, directory=directory / f"broker-{each}", broker_id=each, settings=SETTINGS)
+            for each in range(BROKERS)
+        ]
+        self.servers = ",".join(each.bootstrap_servers for each in self.brokers)
+        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+    def create(self, partitions: int = 1, **config: str) -> str:
+        """Create a topic with three replicas and return its name."""
+        topic = topic_name()
+        new = NewTopic(
+            topic,
+            num_partitions=partitions,
+            replication_factor=3,
+            config={"min.insync.replicas": "2"} | {name.replace("_", "."): value for name, value in config.items()},
+        )
+        for future in self.admin.create_topics([new]).values():
+            future.result(TIMEOUT_S)
+        wait_until(lambda: all(len(isr) == BROKERS for isr in self.isrs(topic)))
+        return topic
+
+    def isrs(self, topic: str) -> list[list[int]]:
+        """The ISR of each partition, the first of the brokers that answer says."""
+        found = self.admin.list_topics(topic, timeout=10).topics[topic].partitions
+        return [found[index].isrs for index in sorted(found)]
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        return int(self.admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader)
+
+    def wait_in_sync(self, topic: str) -> None:
+        wait_until(lambda: all(len(isr) == BROKERS for isr in self.isrs(topic)), lambda: self.isrs(topic))
+
+    def directory(self, broker: int, topic: str, partition: int = 0) -> Path:
+        return self.lake / "logs" / str(broker) / f"{topic}-{partition}"
+
+    def files(self, broker: int, topic: str, partition: int = 0) -> dict[str, bytes]:
+        """The data files of a replica."""
+        return {each.name: each.read_bytes() for each in self.directory(broker, topic, partition).glob("*.arrow")}
+
+    def wait_equal(self, topic: str, partitions: int = 1) -> None:
+        """Wait until the files of all replicas are equal, as they are once all is acknowledged."""
+
+        def are_equal() -> bool:
+            return all(
+                self.files(0, topic, each) == self.files(1, topic, each) == self.files(2, topic, each) != {}
+                for each in range(partitions)
+            )
+
+        wait_until(are_equal, lambda: [{n: len(d) for n, d in self.files(b, topic).items()} for b in range(BROKERS)])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("replication"))
+    try:
+        for each in made.brokers:
+            each.start()
+        wait_until(lambda: len(made.admin.list_topics(timeout=10).brokers) == BROKERS)
+        yield made
+    finally:
+        for each in made.brokers:
+            each.close()
+
+
+class Producing:
+    """A thread that produces numbered values with acks=all until it is stopped, as fast as they are acknowledged."""
+
+    def __init__(self, cluster: Cluster, topic: str, **settings: object) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.servers,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "log_level": 0,
+                "message.timeout.ms": 20_000,
+                **settings,
+            }
+        )
+        self._topic = topic
+        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        self.failed: list[KafkaError] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failed.append(error)
+        else:
+            self.acknowledged[message.partition(), message.offset()] = message.value()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._ended.is_set():
+            for _ in range(20):
+                self._producer.produce(self._topic, b"%d" % number + bytes(200), on_delivery=self._delivered)
+                number += 1
+            self._producer.poll(0.01)
+            while len(self._producer) > 200:
+                self._producer.poll(0.05)
+        self._producer.flush(TIMEOUT_S)
+
+    def __enter__(self) -> Producing:
+        self._thread.start()
+        wait_until(lambda: len(self.acknowledged) > 100)
+        return self
+
+    def go_on(self, records: int = 500) -> None:
+        """Return once so many more are acknowledged."""
+        target = len(self.acknowledged) + records
+        wait_until(lambda: len(self.acknowledged) >= target, lambda: f"{len(self.acknowledged)} of {target}")
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+def read(cluster: Cluster, topic: str, partitions: int, count: int) -> dict[tuple[int, int], bytes]:
+    """All records of a topic, by partition and offset, once there are so many."""
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.servers, "group.id": "none", "enable.auto.commit": False, "log_level": 0}
+    )
+    found: dict[tuple[int, int], bytes] = {}
+    ends = time.monotonic() + TIMEOUT_S
+    try:
+        consumer.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
+        while len(found) < count and time.monotonic() < ends:
+            for message in consumer.consume(1_000, 0.5):
+                if message.error() is None:
+                    assert (message.partition(), message.offset()) not in found
+                    found[message.partition(), message.offset()] = message.value()
+    finally:
+        consumer.close()
+    return found
+
+
+def test_a_killed_leader_loses_nothing_and_returns_to_the_isr(cluster: Cluster) -> None:
+    topic = cluster.create(partitions=3)
+    with Producing(cluster, topic) as producing:
+        leader = cluster.leader(topic)
+        cluster.brokers[leader].kill()
+        producing.go_on()
+        cluster.brokers[leader].start()
+        cluster.wait_in_sync(topic)
+        producing.go_on()
+    assert producing.failed == []
+    assert read(cluster, topic, 3, len(producing.acknowledged)) == producing.acknowledged
+    cluster.wait_equal(topic, 3)
+
+
+def test_a_rolling_restart_gives_no_producer_an_error(cluster: Cluster) -> None:
+    topic = cluster.create(partitions=3)
+    with Producing(cluster, topic) as producing:
+        for broker in cluster.brokers:
+            broker.stop()
+            producing.go_on()
+            broker.start()
+            cluster.wait_in_sync(topic)
+    assert producing.failed == []
+    assert read(cluster, topic, 3, len(producing.acknowledged)) == producing.acknowledged
+    cluster.wait_equal(topic, 3)
+
+
+def test_a_replica_whose_directory_was_deleted_is_refilled(cluster: Cluster) -> None:
+    topic = cluster.create(segment_bytes="1048576")
+    with Producing(cluster, topic) as producing:
+        producing.go_on(20_000)
+    follower = (cluster.leader(topic) + 1) % BROKERS
+    cluster.brokers[follower].kill()
+    shutil.rmtree(cluster.directory(follower, topic))
+    cluster.brokers[follower].start()
+    cluster.wait_in_sync(topic)
+    cluster.wait_equal(topic)
+    assert len(cluster.files(follower, topic)) > 2
+    assert read(cluster, topic, 1, len(producing.acknowledged)) == producing.acknowledged
+
+
+def test_records_are_refused_below_the_least_isr_and_taken_again_above_it(cluster: Cluster) -> None:
+    topic = cluster.create()
+    leader = cluster.leader(topic)
+    others = [each for each in range(BROKERS) if each != leader]
+    for each in others:
+        cluster.brokers[each].kill()
+    wait_until(lambda: cluster.isrs(topic) == [[leader]], lambda: cluster.isrs(topic))
+    failed: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": cluster.servers, "acks": "all", "retries": 0, "log_level": 0})
+    producer.produce(topic, b"refused", on_delivery=lambda error, _: failed.append(error))
+    producer.flush(TIMEOUT_S)
+    assert [error and error.code() for error in failed] == [KafkaError.NOT_ENOUGH_REPLICAS]
+    cluster.brokers[others[0]].start()
+    with Producing(cluster, topic) as producing:
+        producing.go_on()
+    assert producing.failed == []
+    cluster.brokers[others[1]].start()
+    cluster.wait_in_sync(topic)
+    cluster.wait_equal(topic)
