@@ -15,6 +15,8 @@
     generations, cleaning, rewrite      segments rewritten by jobs: the files in use, the compaction decision, the rewrite
     log_access, log_state, log_segments what the parts of a log share, its offsets and producers, its segments as they change
     replica_read, replica_run, log_copy the leader's messages as followers read, verify and write them
+    segment_install, clean_shutdown     whole segments copied as files; the note of a clean shutdown
+    log_follower                        a log that follows its leader's: segments installed, truncated, started anew
     log_reader, log_start, log          reading a log, moving its start, and the whole: append, read, roll, high watermark
     sealed_segment, config              segment descriptions, settings
     verify, dump                        read-only, for any process

@@ -30,17 +30,15 @@ def list_directory(names: list[str]) -> Listing:
     bases, snapshots, leftovers, beside = [], [], [], []
     for name in names:
         stem, dot, suffix = name.partition(".")
-        if len(stem) == 20 and stem.isdigit():
+        if name.endswith(".tmp"):
+            leftovers.append(name)
+        elif len(stem) == 20 and stem.isdigit():
             if dot + suffix == DATA_SUFFIX:
                 bases.append(int(stem))
             elif dot + suffix == SNAPSHOT_SUFFIX:
                 snapshots.append(int(stem))
             elif dot + suffix in SUFFIXES:
                 beside.append(name)
-            elif suffix.endswith("tmp"):
-                leftovers.append(name)
-        elif suffix == "tmp":
-            leftovers.append(name)
     known = set(bases)
     # Files of other generations belong to a job. Delta decides whether they are in use.
     leftovers += [name for name in beside if int(name[:20]) not in known]

@@ -7,7 +7,8 @@ Each log has one lock for its mutable state. Reads do not take it, so fetches ma
 the log start do not hold it during fsync. Disk errors become KafkaStorageError and leave the log as it was before the call.
 
 Here are opening, appending and closing, and the rules of a flush that failed. The log's offsets are in `log_state.py`, its
-segments in `log_segments.py`, reading in `log_reader.py`, the log start and retention in `log_start.py`.
+segments in `log_segments.py`, reading in `log_reader.py`, the log start and retention in `log_start.py`, the changes that a
+follower makes to become equal to its leader in `log_follower.py` and `log_copy.py`.
 """
 
 from __future__ import annotations
@@ -28,11 +29,10 @@ from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.leader_epochs import LeaderEpochs
 from kafkalake.storage.listing import Listing
 from kafkalake.storage.log_access import LogAccess, storage_error
-from kafkalake.storage.log_copy import Appended, LogCopy
+from kafkalake.storage.log_copy import Appended
 from kafkalake.storage.log_events import LogEvents, NoEvents
-from kafkalake.storage.log_reader import LogReader
+from kafkalake.storage.log_follower import LogFollower
 from kafkalake.storage.log_segments import LogSegments
-from kafkalake.storage.log_start import LogStart
 from kafkalake.storage.log_state import LogState
 from kafkalake.storage.message_writer import MESSAGE_BODY_BYTES, write_message
 from kafkalake.storage.open_files import OpenFiles
@@ -45,7 +45,7 @@ from kafkalake.storage.state import PartitionState
 _NOT_WRITTEN = KafkaStorageError("not written")
 
 
-class Log(LogReader):
+class Log(LogFollower):
     """The log of one partition. Create it with `Log.open`. A directory has at most one open log."""
 
     def __init__(
@@ -54,8 +54,6 @@ class Log(LogReader):
         state = LogState(access, recovered)
         segments = LogSegments(access, state, recovered, swapped, events)
         super().__init__(access, state, segments)
-        self._start = LogStart(access, state, segments)
-        self._copy = LogCopy(access, state, segments)
         self._discard = False
         """Whether records above the high watermark are to be discarded, because a flush failed and the clean-up did too."""
 
@@ -252,14 +250,6 @@ class Log(LogReader):
         """
         self._start.move_to(offset)
 
-    def raise_start(self, offset: int) -> None:
-        """Raise a follower's log start durably to its leader's, at most to the high watermark, and remove whole segments below it.
-
-        The last segment stays, because the leader may still append to it. Blocks on the disk. Raise KafkaStorageError if I/O
-        fails or the log is closed.
-        """
-        self._start.raise_to(offset)
-
     def enforce_retention(self, rule: RetentionRule, committed: Mapping[str, int]) -> PartitionRetention:
         """Remove the segments that `rule` expires and return the decision.
 
@@ -345,26 +335,6 @@ class Log(LogReader):
     def _discard_unacknowledged(self) -> None:
         self.truncate_to(max(self._state.high_watermark, self._state.takeover_offset))
         self._discard = False
-
-    def truncate_to(self, offset: int, *, below_high_watermark: bool = False) -> None:
-        """Remove records at and above `offset`, a message border, and the leader epochs that began there.
-
-        With `below_high_watermark` also visible ones, because their leader was not elected from the in-sync replicas. The log then
-        ends below `offset` if that is inside a message or a rewritten segment. Reloads the rest from disk as a restart does.
-        Raise `KafkaStorageError` if I/O fails, then a retry or a restart completes the truncation, and without a change if a record
-        below `offset` is damaged.
-        """
-        with self._access.lock, self._access.guarded("truncate"):
-            self._copy.truncate(offset, below_high_watermark=below_high_watermark)
-
-    def restart_at(self, offset: int) -> None:
-        """Remove all records, producers and leader epochs: the log is empty, and begins and ends at `offset`.
-
-        For a follower whose log has nothing in common with its leader's. Raise `KafkaStorageError` if I/O fails, then a retry
-        completes it.
-        """
-        with self._access.lock, self._access.guarded("start anew"):
-            self._copy.restart(offset)
 
     def close(self) -> None:
         """Seal the active segment and write a clean state, so that the next start needs no scan.

@@ -9,12 +9,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kafkalake.errors import CorruptSegmentError, DivergedLogError
+from kafkalake.storage.generations import RewrittenSegment
+from kafkalake.storage.leader_epochs import LeaderEpochs
 from kafkalake.storage.log_access import LogAccess, storage_error
 from kafkalake.storage.log_segments import LogSegments
 from kafkalake.storage.log_state import LogState
+from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.recovery import Recovered
-from kafkalake.storage.replay import aborted_by_headers
+from kafkalake.storage.replay import Replay, aborted_by_headers
+from kafkalake.storage.replica_read import SegmentRef
 from kafkalake.storage.replica_run import ReplicaRun, verify_run
+from kafkalake.storage.segment_install import SegmentInstall
 
 
 class Appended(NamedTuple):
@@ -45,6 +50,31 @@ class LogCopy:
         if ends_segment:
             self._segments.roll()
         return Appended(first_offset, run.next_offset, run.leader_epoch)
+
+    def install(self, ref: SegmentRef, path: str) -> None:
+        """Add a copied segment as `Log.install_segment`. Raise `OSError` if I/O fails."""
+        access, state, segments = self._access, self._state, self._segments
+        new, end = RewrittenSegment(ref.base_offset, ref.next_offset, ref.generation), state.log_end_offset
+        if segments.is_read(new):
+            access.files.unlink(path)
+            return
+        if new.next_offset == end:
+            segments.roll()
+        if not segments.fits(new):
+            raise DivergedLogError(f"{access.directory}: no segments of {new.base_offset} to {new.next_offset}")
+        is_longer = new.next_offset > end
+        producers = state.producers.copy() if is_longer else Producers()
+        interval, now_ms = access.config.index_interval_bytes, access.clock.now_ms()
+        replay = Replay(new.base_offset, interval, producers, end, LeaderEpochs(), now_ms)
+        install = SegmentInstall(access, ref, path, replay, state.max_timestamp)
+        found = install.verify()
+        install.place(found)
+        if is_longer:
+            segments.extend(new)
+            state.extended(replay, found.content)
+            segments.write_state()
+        else:
+            segments.swap([new])
 
     def truncate(self, offset: int, *, below_high_watermark: bool) -> None:
         """Truncate as `Log.truncate_to`. Raise `OSError` if I/O fails."""

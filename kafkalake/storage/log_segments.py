@@ -201,13 +201,13 @@ class LogSegments:
 
     def whole_ones(self, swapped: Sequence[RewrittenSegment]) -> list[RewrittenSegment]:
         """Return those that are in use or whole, in order. Reads files, without the log's lock."""
-        return [new for new in sorted(swapped) if self._is_read(new) or self._is_whole(new)]
+        return [new for new in sorted(swapped) if self.is_read(new) or self._is_whole(new)]
 
     def swap(self, swapped: Sequence[RewrittenSegment]) -> list[RewrittenSegment]:
         """Replace sealed segments by these whole ones. Return those that do not belong to this log."""
         foreign = []
         for new in swapped:
-            if self._is_read(new):
+            if self.is_read(new):
                 continue
             old = self.listed.swap(new)
             if old is None:
@@ -220,7 +220,23 @@ class LogSegments:
         self.deleted.unlink_due()
         return foreign
 
-    def _is_read(self, new: RewrittenSegment) -> bool:
+    def fits(self, new: RewrittenSegment) -> bool:
+        """Return whether a copied segment replaces whole segments, or continues the log from the border of a segment on."""
+        listed, end = self.listed, self._state.log_end_offset
+        if new.next_offset <= end:
+            return bool(listed.replaced_by(new))
+        active = [] if listed.active is None else [listed.active.base_offset]
+        return new.base_offset in (end, *listed.bases, *active)
+
+    def extend(self, new: RewrittenSegment) -> None:
+        """Continue the log with a copied segment, which replaces those that begin in its range."""
+        self._swapped = with_swapped(self._swapped, new)
+        for old in self.listed.extend(new):
+            if (old.base_offset, old.generation) != (new.base_offset, new.generation):
+                self._delete_files(old.base_offset, old.generation)
+
+    def is_read(self, new: RewrittenSegment) -> bool:
+        """Return whether the log has the segment in that generation or a newer one."""
         return new.base_offset in self.listed.bases and self.generation_of(new.base_offset) >= new.generation
 
     def _is_whole(self, new: RewrittenSegment) -> bool:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 
 from kafkalake.errors import OffsetOutOfRangeError
+from kafkalake.storage.active_segment import SegmentContent
 from kafkalake.storage.append_group import AppendGroup
 from kafkalake.storage.files import replace_file
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, encode_leader_epochs
 from kafkalake.storage.log_access import LogAccess
 from kafkalake.storage.recovery import Recovered
-from kafkalake.storage.replay import replay_epochs, replay_headers
+from kafkalake.storage.replay import Replay, replay_epochs, replay_headers
 from kafkalake.storage.replica_run import ReplicaRun
 from kafkalake.storage.snapshot import Snapshot, Snapshots
 
@@ -64,6 +65,17 @@ class LogState:
             replay_epochs(run.headers, self.epochs)
             self.leader_epoch = max(self.leader_epoch, run.leader_epoch)
             self._save_epochs()
+
+    def extended(self, replay: Replay, content: SegmentContent) -> None:
+        """Count a copied segment that continues the log, from which `replay` has collected. Raise `OSError` if I/O fails."""
+        self.epochs.truncate_end(replay.base_offset)
+        for epoch, start in replay.epochs.entries():
+            self.epochs.assign(epoch, start)
+        self.leader_epoch = max(self.leader_epoch, self.epochs.latest)
+        self.producers, self.log_end_offset = replay.producers, content.next_offset
+        self._note_timestamp(content.max_timestamp, content.max_timestamp_offset)
+        self._save_epochs()
+        self.save_snapshot()
 
     def _note_timestamp(self, timestamp: int, offset: int) -> None:
         if timestamp > self.max_timestamp:

@@ -206,6 +206,12 @@ class Producers:
     def __len__(self) -> int:
         return len(self._producers)
 
+    def copy(self) -> Producers:
+        """Return a copy."""
+        copied = Producers()
+        copied._producers, copied._open, copied._ended = dict(self._producers), dict(self._open), list(self._ended)
+        return copied
+
     def items(self) -> Iterator[tuple[int, ProducerStateEntry]]:
         """Return the producer ids with their state."""
         return iter(list(self._producers.items()))

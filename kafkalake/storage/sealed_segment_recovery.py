@@ -257,8 +257,13 @@ def rewrite_indexes(
     open_files: OpenFiles, segment: ActiveSegment, replay: Replay, found: SegmentScan, *, sealed: bool
 ) -> None:
     """Rebuild the index files of a segment from its messages. Raise `OSError` if I/O fails."""
+    rewrite_hints(segment, replay, found, sealed=sealed)
+    reset_txn_index(open_files, segment.path_of(TXN_INDEX_SUFFIX), replay.aborted, sealed=sealed)
+
+
+def rewrite_hints(segment: ActiveSegment, replay: Replay, found: SegmentScan, *, sealed: bool) -> None:
+    """Rebuild the indexes of a segment that are hints from its messages. Raise `OSError` if I/O fails."""
     first = [(segment.earlier_max_timestamp, 0)] if found.end > 0 else []
     last = [(found.content.max_timestamp, found.content.next_offset - segment.base_offset)] if sealed else []
     segment.index.rewrite(replay.offset_entries)
     segment.time_index.rewrite(first + replay.time_entries + last)
-    reset_txn_index(open_files, segment.path_of(TXN_INDEX_SUFFIX), replay.aborted, sealed=sealed)

@@ -148,18 +148,37 @@ class Segments:
 
         The range must consist of whole sealed segments, except for segments already removed at the start of the log.
         """
-        end = self.active.base_offset if self.active is not None else new.next_offset
-        replaced = [base for base in self.bases if new.base_offset <= base < new.next_offset]
-        following = next((base for base in self.bases if base >= new.next_offset), end)
-        if not replaced or following != new.next_offset:
-            return None
-        if replaced[0] != new.base_offset and replaced[0] != self.bases[0]:
+        replaced = self.replaced_by(new)
+        if not replaced:
             return None
         old = [self.sealed(base) for base in replaced]
         self.generations = {**self.generations, new.base_offset: new.generation}
         self.bases = sorted({*self.bases}.difference(replaced) | {new.base_offset})
         for base in replaced:
             self._known.pop(base, None)
+        self._hints = {}
+        return old
+
+    def replaced_by(self, new: RewrittenSegment) -> list[int]:
+        """Return the base offsets of the sealed segments in the range of `new`, none if the range does not fit."""
+        end = self.active.base_offset if self.active is not None else new.next_offset
+        replaced = [base for base in self.bases if new.base_offset <= base < new.next_offset]
+        following = next((base for base in self.bases if base >= new.next_offset), end)
+        if not replaced or following != new.next_offset:
+            return []
+        return replaced if replaced[0] in (new.base_offset, self.bases[0]) else []
+
+    def extend(self, new: RewrittenSegment) -> list[Segment]:
+        """Add a sealed segment at the end, in place of those that begin in its range, and return these."""
+        old: list[Segment] = [self.sealed(base) for base in self.bases if base >= new.base_offset]
+        if self.active is not None:
+            old.append(self.active)
+        self.active = None
+        self.generations = {**self.generations, new.base_offset: new.generation}
+        self.bases = [*(base for base in self.bases if base < new.base_offset), new.base_offset]
+        for segment in old:
+            self._known.pop(segment.base_offset, None)
+            segment.forget()
         self._hints = {}
         return old
 

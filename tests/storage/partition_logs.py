@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import REAL_FILES, Files
+from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.log_events import LogEvents
 from kafkalake.storage.open_files import OpenFiles
@@ -41,13 +43,14 @@ def open_log(
     events: LogEvents | None = None,
     *,
     is_replicated: bool = False,
+    swapped: Sequence[RewrittenSegment] = (),
     **config: object,
 ) -> Log:
     """The log in `directory`, of that topic if any; `config` are fields of `LogConfig`."""
     config.setdefault("file_delete_delay_ms", 0)
     settings = LogConfig(**config)  # type: ignore[arg-type]
     opened, clock = OpenFiles(files, 16), clock or ManualClock()
-    return Log.open(directory, settings, clock, files, opened, (), topic_id, events, is_replicated=is_replicated)
+    return Log.open(directory, settings, clock, files, opened, swapped, topic_id, events, is_replicated=is_replicated)
 
 
 def append(log: Log, *batches: ProducerBatch, epoch: int = 0) -> list[AppendResult | KafkaError]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from manual_clock import ManualClock
 from partition_logs import append, open_log
 from record_batches import simple_batch
 
+from kafkalake.record import layout as at
 from kafkalake.storage.files import REAL_FILES, Files
+from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
-from kafkalake.storage.replica_read import ReplicaRead
+from kafkalake.storage.replica_read import ReplicaRead, SegmentRef
+from kafkalake.storage.rewrite import RewriteRule, rewrite
 from kafkalake.storage.segment_names import DATA_SUFFIX
 
 SEGMENT_BYTES = 5_000
@@ -47,9 +52,49 @@ def copied(leader: Log, follower: Log, max_bytes: int = 3_000) -> None:
 def copied_once(leader: Log, follower: Log, max_bytes: int) -> bool:
     """Copy one read. Return whether there were messages."""
     read = leader.read_replica(follower.log_end_offset, max_bytes)
+    if read.whole is not None:
+        install(leader, follower, read.whole, max_bytes)
+        return True
     done = follower.append_replica(read.messages, read.segment_base_offset, ends_segment=read.ends_segment)
     assert (done.first_offset, done.next_offset) == (read.first_offset, read.next_offset)
     return len(read.messages) > 0
+
+
+def install(leader: Log, follower: Log, ref: SegmentRef, max_bytes: int) -> None:
+    """Copy a whole segment."""
+    follower.install_segment(ref, str(downloaded(leader, Path(follower.directory), ref, max_bytes)))
+
+
+def downloaded(leader: Log, directory: Path, ref: SegmentRef, max_bytes: int) -> Path:
+    """The leader's segment in a temporary file."""
+    path = directory / "copied.tmp"
+    positions = range(0, ref.total_bytes, max_bytes)
+    path.write_bytes(b"".join(leader.read_segment_file(ref, position, max_bytes) for position in positions))
+    return path
+
+
+def compact(log: Log, bases: Sequence[int]) -> RewrittenSegment:
+    """Rewrite the adjacent sealed segments at `bases` without those of transactions and some others, and adopt the new one."""
+    directory, segments = Path(log.directory), {each.base_offset: each for each in log.sealed_segments()}
+    old = [segments[base] for base in bases]
+    generation = 1 + max(each.generation for each in old)
+    kept = np.array([offset for offset in kept_of(log) if old[0].base_offset <= offset < old[-1].next_offset])
+    rule = RewriteRule(kept, frozenset(), {}, 0, 0)
+    new = rewrite([each.path for each in old], str(directory), generation, rule).segment
+    ref = RewrittenSegment(new.base_offset, new.next_offset, new.generation)
+    assert log.adopt_rewritten([ref]) == []
+    return ref
+
+
+def kept_of(log: Log) -> list[int]:
+    """Every other offset of producer 4."""
+    found, offset = [], log.log_start_offset
+    while offset < log.log_end_offset:
+        messages = log.read(offset, 1)
+        for header in messages.headers[messages.headers[:, at.PRODUCER_ID] == 4].tolist():
+            found += range(header[at.BASE_OFFSET], header[at.BASE_OFFSET] + header[at.RECORDS], 2)
+        offset = messages.next_offset
+    return found
 
 
 def reads_of(leader: Log, max_bytes: int = 1) -> list[ReplicaRead]:

@@ -1,0 +1,61 @@
+"""A log as a follower makes it equal to its leader's: segments installed, truncated, started anew, the log start raised.
+
+Messages are appended by `Log.append_replica`, beside the leader's append.
+"""
+
+from __future__ import annotations
+
+from kafkalake.storage.log_access import LogAccess
+from kafkalake.storage.log_copy import LogCopy
+from kafkalake.storage.log_reader import LogReader
+from kafkalake.storage.log_segments import LogSegments
+from kafkalake.storage.log_start import LogStart
+from kafkalake.storage.log_state import LogState
+from kafkalake.storage.replica_read import SegmentRef
+
+
+class LogFollower(LogReader):
+    """One log as it is read and follows another one. `Log` adds what a leader does."""
+
+    def __init__(self, access: LogAccess, state: LogState, segments: LogSegments) -> None:
+        super().__init__(access, state, segments)
+        self._start = LogStart(access, state, segments)
+        self._copy = LogCopy(access, state, segments)
+
+    def raise_start(self, offset: int) -> None:
+        """Raise a follower's log start durably to its leader's, at most to the high watermark, and remove whole segments below it.
+
+        The last segment stays, because the leader may still append to it. Blocks on the disk. Raise KafkaStorageError if I/O
+        fails or the log is closed.
+        """
+        self._start.raise_to(offset)
+
+    def truncate_to(self, offset: int, *, below_high_watermark: bool = False) -> None:
+        """Remove records at and above `offset`, a message border, and the leader epochs that began there.
+
+        With `below_high_watermark` also visible ones, because their leader was not elected from the in-sync replicas. The log then
+        ends below `offset` if that is inside a message or a rewritten segment. Reloads the rest from disk as a restart does.
+        Raise `KafkaStorageError` if I/O fails, then a retry or a restart completes the truncation, and without a change if a record
+        below `offset` is damaged.
+        """
+        with self._access.lock, self._access.guarded("truncate"):
+            self._copy.truncate(offset, below_high_watermark=below_high_watermark)
+
+    def install_segment(self, ref: SegmentRef, path: str) -> None:
+        """Make the leader's segment `ref` part of the log, from the temporary file at `path` (in the log's directory, `.tmp`).
+
+        It continues the log, replaces what the log has of it, or replaces older generations. One that the log has already is
+        dropped. Raise, with the log unchanged, CorruptMessageError if its bytes are damaged or missing, DivergedLogError if the log
+        has other segments there, KafkaStorageError if I/O fails or the log is closed. The file is then to be copied again.
+        """
+        with self._access.lock, self._access.guarded("install"):
+            self._copy.install(ref, path)
+
+    def restart_at(self, offset: int) -> None:
+        """Remove all records, producers and leader epochs: the log is empty, and begins and ends at `offset`.
+
+        For a follower whose log has nothing in common with its leader's. Raise `KafkaStorageError` if I/O fails, then a retry
+        completes it.
+        """
+        with self._access.lock, self._access.guarded("start anew"):
+            self._copy.restart(offset)

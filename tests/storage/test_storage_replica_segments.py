@@ -1,0 +1,184 @@
+"""Whole segments that followers copy as files: rewritten generations, at any state of the follower's log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from manual_clock import ManualClock
+from partition_logs import append, open_log
+from record_batches import simple_batch
+from replica_logs import (
+    SEGMENT_BYTES,
+    compact,
+    copied,
+    copied_once,
+    data_of,
+    downloaded,
+    install,
+    open_follower,
+    written,
+)
+
+from kafkalake.errors import CorruptMessageError, DivergedLogError, OffsetOutOfRangeError
+from kafkalake.storage.generations import RewrittenSegment
+from kafkalake.storage.log import Log
+from kafkalake.storage.verify import verify_partition
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def leader(tmp_path: Path, clock: ManualClock) -> Log:
+    return written(tmp_path / "leader", clock)
+
+
+@pytest.fixture
+def new(leader: Log) -> RewrittenSegment:
+    """The leader's segments from the second to the fifth, rewritten as one."""
+    return compact(leader, leader.sealed_base_offsets[1:5])
+
+
+def reopened(follower: Log, clock: ManualClock, new: RewrittenSegment) -> Log:
+    """The log as of the next start after a kill, with the rewritten segment in Delta."""
+    follower.discard()
+    return open_log(Path(follower.directory), clock, swapped=(new,), is_replicated=True, segment_bytes=SEGMENT_BYTES)
+
+
+def assert_whole(leader: Log, follower: Log, clock: ManualClock, new: RewrittenSegment) -> None:
+    for _ in range(2):
+        assert_same_files(leader, follower)
+        assert follower.generations == leader.generations == {new.base_offset: new.generation}
+        follower = reopened(follower, clock, new)
+    append(leader, simple_batch([b"more"]), epoch=leader.latest_epoch)
+    copied(leader, follower)
+    assert_same_files(leader, follower)
+
+
+def assert_same_files(leader: Log, follower: Log) -> None:
+    follower.remove_deleted_files()
+    leader.remove_deleted_files()
+    assert data_of(Path(follower.directory)) == data_of(Path(leader.directory))
+    end = leader.log_end_offset
+    assert follower.log_end_offset == end
+    # They begin later on the follower if compaction removed their first records.
+    ended = [[each[::2] for each in log.aborted_transactions(0, end)] for log in (leader, follower)]
+    assert ended[0] == ended[1]
+
+
+def test_an_empty_follower_copies_a_rewritten_segment(
+    tmp_path: Path, clock: ManualClock, leader: Log, new: RewrittenSegment
+) -> None:
+    follower = open_follower(tmp_path / "follower", clock)
+    copied(leader, follower, 700)
+    assert_whole(leader, follower, clock, new)
+
+
+def test_a_follower_in_the_middle_of_a_rewritten_segment_copies_it(
+    tmp_path: Path, clock: ManualClock, leader: Log
+) -> None:
+    follower = open_follower(tmp_path / "follower", clock)
+    while follower.log_end_offset < leader.sealed_base_offsets[3]:
+        copied_once(leader, follower, 1)
+    copied_once(leader, follower, 1)
+    new = compact(leader, leader.sealed_base_offsets[1:4])
+    assert new.base_offset < follower.log_end_offset < new.next_offset
+    copied(leader, follower)
+    assert_whole(leader, follower, clock, new)
+
+
+@pytest.mark.parametrize("then", [None, "close", "discard"])
+def test_a_follower_with_the_old_segments_gets_the_rewritten_one(
+    tmp_path: Path, clock: ManualClock, leader: Log, then: str | None
+) -> None:
+    follower = open_follower(tmp_path / "follower", clock)
+    copied(leader, follower)
+    new = compact(leader, leader.sealed_base_offsets[1:4])
+    if then is not None:
+        getattr(follower, then)()
+        follower = open_follower(tmp_path / "follower", clock)
+    ref = leader.read_replica(new.base_offset, 1).whole
+    assert ref is not None and ref.generation == 1
+    for _ in range(2):
+        install(leader, follower, ref, 1_000)
+    append(leader, simple_batch([b"after a close"]), epoch=leader.latest_epoch)
+    copied(leader, follower)
+    assert_whole(leader, follower, clock, new)
+
+
+def test_the_last_segment_of_a_log_is_replaced_and_copied_on(tmp_path: Path, clock: ManualClock, leader: Log) -> None:
+    follower = open_follower(tmp_path / "follower", clock)
+    leader.roll()
+    copied(leader, follower)
+    new = compact(leader, leader.sealed_base_offsets[-2:])
+    ref = leader.read_replica(new.base_offset, 1).whole
+    assert ref is not None
+    install(leader, follower, ref, 1_000)
+    assert_whole(leader, follower, clock, new)
+
+
+def test_a_damaged_or_foreign_segment_is_refused(
+    tmp_path: Path, clock: ManualClock, leader: Log, new: RewrittenSegment
+) -> None:
+    follower = open_follower(tmp_path / "follower", clock)
+    copied_once(leader, follower, 1 << 20)
+    ref = leader.read_replica(new.base_offset, 1).whole
+    assert ref is not None and ref.txn_index_bytes
+    path = downloaded(leader, tmp_path / "follower", ref, 1 << 20)
+    whole, before = path.read_bytes(), data_of(tmp_path / "follower")
+    step = len(whole) // 40
+    damaged = [whole[:n] + bytes([whole[n] ^ 4]) + whole[n + 1 :] for n in range(3, len(whole), step)]
+    for data in (*damaged, b"", whole[:-1], whole + b"x"):
+        path.write_bytes(data)
+        with pytest.raises(CorruptMessageError):
+            follower.install_segment(ref, str(path))
+    for other, error in (
+        (ref._replace(next_offset=ref.next_offset + 1), CorruptMessageError),
+        (ref._replace(base_offset=ref.base_offset - 1), DivergedLogError),
+        (ref._replace(base_offset=ref.base_offset + 1, next_offset=ref.next_offset + 1), DivergedLogError),
+    ):
+        path.write_bytes(whole)
+        with pytest.raises(error):
+            follower.install_segment(other, str(path))
+    assert data_of(tmp_path / "follower") == before
+    path.write_bytes(whole)
+    follower.install_segment(ref, str(path))
+    copied(leader, follower)
+    assert_whole(leader, follower, clock, new)
+
+
+def test_a_generation_that_is_gone_is_not_served(leader: Log, new: RewrittenSegment) -> None:
+    ref = leader.read_replica(new.base_offset, 1).whole
+    assert ref is not None
+    for other in (ref._replace(generation=2), ref._replace(base_offset=ref.base_offset + 1)):
+        with pytest.raises(OffsetOutOfRangeError):
+            leader.read_segment_file(other, 0, 100)
+
+
+def test_what_is_left_of_a_copy_is_removed_at_the_next_start(
+    tmp_path: Path, clock: ManualClock, leader: Log, new: RewrittenSegment
+) -> None:
+    open_follower(tmp_path / "follower", clock).discard()
+    ref = leader.read_replica(new.base_offset, 1).whole
+    assert ref is not None
+    path = downloaded(leader, tmp_path / "follower", ref, 1 << 20)
+    follower = open_follower(tmp_path / "follower", clock)
+    assert not path.exists()
+    copied(leader, follower)
+    assert_same_files(leader, follower)
+    assert verify_partition(tmp_path / "leader") is not None
+
+
+def test_a_log_is_cut_in_front_of_a_rewritten_segment(
+    tmp_path: Path, clock: ManualClock, leader: Log, new: RewrittenSegment
+) -> None:
+    """Its messages have other borders than the leader's log may have."""
+    follower = open_follower(tmp_path / "follower", clock)
+    copied(leader, follower)
+    follower.truncate_to(new.base_offset + 3, below_high_watermark=True)
+    assert follower.log_end_offset == new.base_offset
+    copied(leader, follower)
+    assert_whole(leader, follower, clock, new)
