@@ -27,9 +27,22 @@ START_TIMEOUT_S = 90
 CLASSES = "org.apache.spark.deploy"
 
 
+def spark_without_kafkalake(home: Path) -> Path:
+    """Make a home of Spark from links to the installed one, without kafkalake's jar, which `pip install` puts there."""
+    installed = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    (home / "jars").mkdir(parents=True)
+    for path in installed.iterdir():
+        if path.name != "jars":
+            (home / path.name).symlink_to(path)
+    for path in (installed / "jars").iterdir():
+        if not path.name.startswith("kafkalake"):
+            (home / "jars" / path.name).symlink_to(path)
+    return home
+
+
 @contextlib.contextmanager
 def standalone_cluster(directory: Path) -> Iterator[str]:
-    """The master's URL. Two workers with one core each have registered."""
+    """The master's URL. Two workers with one core each have registered. Their Spark has no jar of kafkalake."""
     processes: list[subprocess.Popen[bytes]] = []
     environment = {
         **os.environ,
@@ -38,9 +51,10 @@ def standalone_cluster(directory: Path) -> Iterator[str]:
         "PYSPARK_PYTHON": sys.executable,
     }
 
+    home = spark_without_kafkalake(directory / "spark-home")
+
     def launch(name: str, *arguments: str) -> Path:
         log = directory / f"{name}.log"
-        home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
         with log.open("wb") as file:
             processes.append(
                 subprocess.Popen(
@@ -88,14 +102,17 @@ def lake(tmp_path: Path) -> Iterator[WrittenLake]:
 
 
 SCRIPT = """
-import os, signal, sys
+import os, signal, sys, time
 from pathlib import Path
 import local_spark
 from compacted_lake import compact
+from confluent_kafka import Consumer, Producer, TopicPartition
 from kafkalake.jobs.compaction import key_offsets
 
-lake, scratch, master, written = sys.argv[1:]
-of = local_spark.settings(Path(scratch), driver_memory="1g") | local_spark.FEW_ROWS | {"spark.executor.memory": "600m"}
+master, lake, scratch, written, servers = sys.argv[1:]
+of = local_spark.settings(Path(scratch), jar_sets=("delta", "spark-kafka"), driver_memory="1g") | local_spark.FEW_ROWS
+del of["spark.executor.extraClassPath"]
+of |= {"spark.executor.memory": "600m", "spark.sql.streaming.realTimeMode.minBatchDuration": "200"}
 of |= {"spark.sql.catalog.written": "io.kafkalake.spark.LakeCatalog", "spark.sql.catalog.written.path": written}
 spark = local_spark.session(master=master, name="cluster", of=of)
 
@@ -122,6 +139,25 @@ copy = copy.format("kafkalake").option("lake", written).option("checkpointLocati
 assert copy.option("topic", "raw").start().awaitTermination(150)
 sums = spark.sql("SELECT user, sum(ms) FROM written.typed GROUP BY 1 ORDER BY 1").collect()
 print("written:", sums[0][1], spark.table("written.raw").count())
+spark.sql("CREATE TABLE written.out TBLPROPERTIES ('partitions' = '1')")
+real_time = spark.readStream.table("written.typed").selectExpr("CAST(ms AS STRING) AS value").writeStream
+real_time = real_time.format("kafka").option("kafka.bootstrap.servers", servers).option("topic", "out")
+real_time = real_time.option("checkpointLocation", f"{scratch}/real-time").outputMode("update")
+query = real_time.trigger(realTime="1 second").start()
+producer = Producer({"bootstrap.servers": servers})
+consumer = Consumer({"bootstrap.servers": servers, "group.id": "out"})
+consumer.assign([TopicPartition("out", 0, 0)])
+sent, seen, batches, deadline = 0, [], 0, time.monotonic() + 90
+while time.monotonic() < deadline and query.isActive and (batches < 3 or len(seen) < sent):
+    for partition in range(2):
+        producer.produce("typed", b'{"user": "r", "ms": %d}' % sent, partition=partition)
+        sent += 1
+    producer.flush(10)
+    while time.monotonic() < deadline and query.isActive and len(seen) < sent:
+        seen += [int(message.value()) for message in consumer.consume(100, 0.05)]
+    batches = 0 if query.lastProgress is None else query.lastProgress["batchId"] + 1
+print("in real time:", query.exception(), sorted(seen) == list(range(sent)), batches > 2)
+query.stop()
 print("of executors:", sorted(of_executors()))
 reader = spark.readStream.format("kafkalake").option("lake", lake).option("startingOffsets", "earliest")
 rows = []
@@ -154,7 +190,7 @@ local_spark.end(spark)
 """
 
 
-def test_a_stream_and_a_compaction_of_which_an_executor_is_killed_run_on_a_standalone_cluster(
+def test_streams_and_a_compaction_of_which_an_executor_is_killed_run_on_a_standalone_cluster(
     lake: WrittenLake, kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path
 ) -> None:
     broker = kafkalake_broker(tmp_path / "written")
@@ -164,17 +200,18 @@ def test_a_stream_and_a_compaction_of_which_an_executor_is_killed_run_on_a_stand
         topic.seal()
     left = compacted(topic.records, topic.publish())
     path = f"{PROJECT}:{PROJECT / 'scripts'}:{PROJECT / 'tests'}"
+    arguments = (lake.path, tmp_path / "spark", broker.lake, broker.bootstrap_servers)
     with standalone_cluster(tmp_path) as master:
         finished = subprocess.run(
-            [sys.executable, "-c", SCRIPT, str(lake.path), str(tmp_path / "spark"), master, str(broker.lake)],
+            [sys.executable, "-c", SCRIPT, master, *map(str, arguments)],
             env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
             capture_output=True,
             text=True,
             timeout=250,
         )
     assert finished.returncode == 0, finished.stderr[-4000:]
-    said = ["written: 14850 600", "of executors: []", "all read: True", "executors: 2"]
-    assert finished.stdout.splitlines()[:4] == said, "written and read with no Python on executors, then with it"
+    said = ["written: 14850 600", "in real time: None True True", "of executors: []", "all read: True", "executors: 2"]
+    assert finished.stdout.splitlines()[:5] == said, "written and read with no Python on executors, then with it"
     assert "Lost executor" in finished.stderr
     assert len(left) < len(topic.records)
     assert topic.stored() == topic.sealed(left)
