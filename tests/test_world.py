@@ -30,6 +30,7 @@ ALLOWED = {
     "storage/dump.py": "run by the command line",
     "storage/verify.py": "run by the command line",
     "storage/verify_segment.py": "run by the command line",
+    "storage/replica_comparison.py": "run by the command line",
 }
 
 
