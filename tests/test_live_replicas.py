@@ -105,6 +105,15 @@ def test_a_segment_that_delta_has_and_the_leader_has_not_sealed_yet_is_read_up_t
     assert values(lake) == numbers(30)
 
 
+@pytest.mark.parametrize("unpublished", [[0], [1], [0, 1]])
+def test_sealed_segments_that_delta_does_not_have_are_found_wherever_they_lie(
+    lake: ReplicatedLake, unpublished: list[int]
+) -> None:
+    rows = lake.store.load_segments()
+    lake.store.remove_segments([rows[number].key for number in unpublished])
+    assert values(lake) == numbers(30)
+
+
 def test_without_the_leaders_directory_the_largest_known_watermark_counts(
     lake: ReplicatedLake, _impatient: None
 ) -> None:

@@ -19,9 +19,12 @@ from __future__ import annotations
 import os
 import re
 import time
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import takewhile
+from itertools import pairwise, takewhile
+from operator import attrgetter
 from pathlib import Path
 
 from kafkalake.errors import LakeError, UnknownTopicOrPartitionError
@@ -166,11 +169,32 @@ def partition_now(
 def _segments_now(
     lake: Path, partition: LivePartition, directory: Path, sealed: Sequence[SegmentRow]
 ) -> list[SegmentFile]:
-    """Return the segments of a partition, those in Delta first. Raise `LakeError` if the directory cannot be listed."""
+    """Return the segments of a partition: those in Delta, and what of the directory Delta does not have, at the end or between.
+
+    A leader may end before it has published a segment that the next one does not publish at once. Raise `LakeError` if the
+    directory cannot be listed.
+    """
     state, names = partition.state, file_names(directory)
     inactive = [row for row in sealed if row.generation or row.base_offset != state.active_base_offset]
     known = [_from_row(row, path) for row, path in files_of(lake, partition, names, inactive)]
-    return known + _listed(directory, names, state, known[-1].next_offset if known else 0)
+    if not known or _is_whole(known, state.log_start_offset):
+        return known + _listed(directory, names, state, known[-1].next_offset if known else 0)
+    unknown = [each for each in _listed(directory, names, state, 0) if not _covers(known, each.base_offset)]
+    found = sorted([*known, *unknown], key=attrgetter("base_offset"))
+    ends = [*(each.base_offset for each in found[1:]), found[-1].next_offset]
+    return [replace(each, next_offset=min(each.next_offset, end)) for each, end in zip(found, ends, strict=True)]
+
+
+def _is_whole(segments: Sequence[SegmentFile], start: int) -> bool:
+    """Return whether segments have every offset from `start` to the end of the last one."""
+    follows = all(first.next_offset == then.base_offset for first, then in pairwise(segments))
+    return follows and segments[0].base_offset <= start
+
+
+def _covers(segments: Sequence[SegmentFile], offset: int) -> bool:
+    """Return whether one of the segments, ascending, has an offset."""
+    number = bisect_right(segments, offset, key=attrgetter("base_offset")) - 1
+    return number >= 0 and offset < segments[number].next_offset
 
 
 def _partition_then(
