@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kafkalake.broker.admin.broker_settings import BrokerSettings, check_dynamic
+from kafkalake.broker.admin.client_metrics import check_subscription
+from kafkalake.broker.admin.client_quotas import check_quotas
 from kafkalake.broker.admin.config_admin import ConfigAdmin
 from kafkalake.broker.admin.kept_settings import KeptSettings
 from kafkalake.broker.admin.producer_ids import ProducerIds
+from kafkalake.broker.admin.scram_credentials import check_credentials
 from kafkalake.broker.admin.topic_admin import TopicAdmin
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.controller.joining import TopicsRead
@@ -173,7 +176,13 @@ class Broker:
             lambda: self.cluster,
             self.membership.others,
             self.membership.look,
-            {ResourceKind.BROKER: check_dynamic, ResourceKind.GROUP: self.groups.settings.check},
+            {
+                ResourceKind.BROKER: check_dynamic,
+                ResourceKind.CLIENT_METRICS: check_subscription,
+                ResourceKind.CLIENT_QUOTA: check_quotas,
+                ResourceKind.GROUP: self.groups.settings.check,
+                ResourceKind.USER: check_credentials,
+            },
         )
         self.transactions = TransactionService(self, self.groups.coordinator.table)
         self.staged = StagedAppends(self, lake, world.files)

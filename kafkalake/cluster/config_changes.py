@@ -1,21 +1,18 @@
-"""Settings of brokers, groups and client metrics change."""
+"""Settings of brokers, groups and clients change."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from kafkalake.cluster.image import ClusterImage, ConfigOf, ConfigResource
+from kafkalake.cluster.image import ClusterImage, ConfigOf
 
 
-def alter_config(image: ClusterImage, resource: ConfigResource, settings: Mapping[str, str]) -> ClusterImage:
-    """Return the next version, in which these are all settings of a resource; the same image if they are already."""
-    if settings == image.config.get(resource, {}):
+def alter_config(image: ClusterImage, changed: ConfigOf) -> ClusterImage:
+    """Return the next version, in which these are all settings of these resources; the same image if they are already."""
+    if all(settings == image.config.get(resource, {}) for resource, settings in changed.items()):
         return image
-    config = {known: each for known, each in image.config.items() if known != resource}
-    if settings:
-        config[resource] = dict(settings)
-    return replace(image, version=image.version + 1, config=config)
+    config = {**image.config, **changed}
+    return replace(image, version=image.version + 1, config={each: own for each, own in config.items() if own})
 
 
 def add_config(image: ClusterImage, found: ConfigOf) -> ClusterImage:

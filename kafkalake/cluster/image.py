@@ -26,10 +26,15 @@ class ResourceKind(StrEnum):
     BROKER = "broker"
     GROUP = "group"
     CLIENT_METRICS = "client-metrics"
+    CLIENT_QUOTA = "client-quota"
+    USER = "user"
 
 
 class ConfigResource(NamedTuple):
-    """A resource with settings of its own. `name`: of a broker its id, empty for the default of all brokers."""
+    """A resource with settings of its own.
+
+    name: of a broker its id, empty for the default of all brokers; of a quota its entity (`broker/admin/client_quotas.py`).
+    """
 
     kind: ResourceKind
     name: str
@@ -117,7 +122,7 @@ class ClusterImage:
     """One version. `brokers` by id, `partitions` by topic id, in order of their numbers.
 
     topics_version: the version of the table `topics` that belongs to this one, -1 if unknown. config: the dynamic settings
-    of brokers, groups and client metrics. next_producer_id: the first of the next block of producer ids. features: finalized
+    of brokers, groups and clients. next_producer_id: the first of the next block of producer ids. features: finalized
     levels by name.
     """
 

@@ -63,7 +63,7 @@ from kafkalake.process.upkeep import Upkeep
 from kafkalake.process.watchdog import LoopWatchdog
 from kafkalake.server.acceptor import Acceptor
 from kafkalake.server.connected_brokers import ConnectedBrokers, address_in
-from kafkalake.server.context import ServerContext
+from kafkalake.server.context import BROKER_CLIENT_ID, ServerContext
 from kafkalake.server.leader_replicas import ConnectedLeaderReplicas
 from kafkalake.server.registry import advertised
 from kafkalake.server.transaction_peers import ConnectedTransactionPeers
@@ -213,7 +213,7 @@ class Node:
         cluster = ClusterImage(await self._blocking(lambda: cluster_id(self.lake)))
         peers = self._peers = ConnectedPeers(
             lambda broker_id: address_in(broker.membership.newest, broker_id),
-            client_id=f"broker-{self.broker_id}",
+            client_id=f"{BROKER_CLIENT_ID}{self.broker_id}",
             request_timeout_ms=lambda: settings.current.broker.request_timeout_ms,
             lost=lambda broker_id: broker.membership.lost(broker_id),
         )

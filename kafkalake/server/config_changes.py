@@ -8,7 +8,7 @@ from kafkalake.broker.admin.config_admin import Change
 from kafkalake.cluster.image import ConfigResource, ResourceKind
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
-from kafkalake.server.config_resources import BROKER, BROKER_LOGGER, GROUP, TOPIC
+from kafkalake.server.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalake.server.forwarding import forward
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.handlers.describe_configs import check_broker_name
@@ -50,6 +50,10 @@ async def change_resource(
     elif resource_type == GROUP:
         check_group(request, name)
         await alter(ConfigResource(ResourceKind.GROUP, name))
+    elif resource_type == CLIENT_METRICS:
+        if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
+            raise ClusterAuthorizationError()
+        await alter(ConfigResource(ResourceKind.CLIENT_METRICS, name))
     else:
         raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
 
@@ -73,7 +77,7 @@ def is_controllers(request: Request[object], resource_type: int, name: str) -> b
     """Return whether the controller changes the settings of a resource, if this broker does not refuse it."""
     if resource_type == BROKER and name:
         return name == str(request.context.broker.broker_id)
-    return resource_type in (TOPIC, BROKER, GROUP)
+    return resource_type in (TOPIC, BROKER, CLIENT_METRICS, GROUP)
 
 
 def refusal(body: AlterConfigsRequest, code: int, message: str) -> AlterConfigsResponse:

@@ -159,11 +159,25 @@ class Connection(asyncio.BufferedProtocol):
         """Send the complete answers, from the oldest request on. Called when `request` is answered."""
         if self.logs_requests:
             self._log(request)
+        if self._context.quotas.are_set and not self._context.is_brokers(request):
+            self._throttle(request)
         if not self._context.is_collecting:
             self._send()
         elif not self._send_scheduled:
             self._send_scheduled = True
             self._context.send_later(self._send)
+
+    def _throttle(self, request: Request[object]) -> None:
+        """Read nothing more for a while if the client exceeds a quota, and say so in the answer."""
+        delay_ms = self._context.quotas.count(request, self.principal.name)
+        if delay_ms and not self.is_closing:
+            self._state.throttle(self._context.clock.monotonic_ms() + delay_ms)
+            self._pause()
+            self._context.broker.timers.schedule(delay_ms, self._end_throttle)
+
+    def _end_throttle(self) -> None:
+        self._state.end_throttle(self._context.clock.monotonic_ms())
+        self._resume_soon()
 
     def _log(self, request: Request[object]) -> None:
         logger.debug(

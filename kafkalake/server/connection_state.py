@@ -105,6 +105,8 @@ class ConnectionState:
         self._bytes_owed = 0
         """Bytes of the unanswered requests."""
         self._writing_blocked = False
+        self._throttled_until_ms = 0
+        """Nothing is handed out before. 0: the client exceeds no quota."""
         self._stopping = False
         self.frames_are_kept = False
         """Whether the memory of the frames handed out stays as it is. It is reused otherwise, after the current read."""
@@ -184,7 +186,7 @@ class ConnectionState:
 
     def _is_blocked(self, frame: memoryview) -> bool:
         """Return whether `frame` must wait: for earlier requests, memory, or the client to read."""
-        if self._writing_blocked:
+        if self._writing_blocked or self._throttled_until_ms:
             return True
         produces = frame[0] == 0 and frame[1] == PRODUCE_KEY
         if produces and self._memory.is_full:
@@ -214,7 +216,7 @@ class ConnectionState:
 
     def resume(self, now_ms: int) -> None:
         """Go on after a pause, if it need not last. `next_frame` follows as after `received`."""
-        if not self.is_paused or self.is_closing or self._writing_blocked or self._stopping:
+        if not self.is_paused or self.is_closing or self._writing_blocked or self._throttled_until_ms or self._stopping:
             return
         if self._held and self.waits_for_memory and self._memory.is_full:
             return  # to release what is held would wake others that wait, and they this one
@@ -273,6 +275,17 @@ class ConnectionState:
         """Go on: the client has read."""
         self._writing_blocked = False
         self.last_active_ms = now_ms
+
+    def throttle(self, until_ms: int) -> None:
+        """Hand out no frame until then, because the client exceeds a quota. `end_throttle` ends it."""
+        self._throttled_until_ms = max(self._throttled_until_ms, until_ms)
+        self.is_paused = True
+
+    def end_throttle(self, now_ms: int) -> None:
+        """Go on if the client has paused long enough."""
+        if now_ms >= self._throttled_until_ms:
+            self._throttled_until_ms = 0
+            self.last_active_ms = now_ms
 
     # Closing.
 

@@ -11,19 +11,23 @@ from kafkalake.broker.broker import Broker
 from kafkalake.broker.publishing.broker_reports import BrokerReports
 from kafkalake.client.peers import Peers
 from kafkalake.clock import Clock
-from kafkalake.server.authorizer import AllowEverything, Authorizer
+from kafkalake.server.authorizer import CLUSTER_NAME, AllowEverything, Authorizer, Operation, Resource
 from kafkalake.server.heap_trimmer import HeapTrimmer
 from kafkalake.server.report_server import ReportServer
 from kafkalake.server.request_memory import RequestMemory
+from kafkalake.server.throttling import ClientQuotas
 from kafkalake.server.turns import Turns
 from kafkalake.server.unread_answers import UnreadAnswers
 from kafkalake.wire.messages.cluster import ApiVersion
 
 if TYPE_CHECKING:
     from kafkalake.server.registry import Api
+    from kafkalake.server.request import Request
 
 T = TypeVar("T")
 
+BROKER_CLIENT_ID = "broker-"
+"""The beginning of the client ids of brokers, before their ids."""
 _THREADS = 2
 """Threads that decode and encode large messages. More would take more memory, and the event loop's CPU."""
 
@@ -63,6 +67,7 @@ class ServerContext:
         self.authorizer: Authorizer = authorizer or AllowEverything()
         self.call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self.advertised = advertised
+        self.quotas = ClientQuotas(lambda: broker.cluster.config, clock)
         self.peers = peers
         bytes_max = broker.config.queued_max_request_bytes
         unread_max = broker.config.queued_max_response_bytes
@@ -83,6 +88,17 @@ class ServerContext:
     def send_later(self, send: Callable[[], None]) -> None:
         """Call `send` once all responses of this group commit are ready."""
         self.broker.append_queue.when_answered(send)
+
+    def is_brokers(self, request: Request[Any]) -> bool:
+        """Return whether a request is that of another broker, as far as its name and what it may do tell."""
+        name = request.client_id or ""
+        return (
+            name.startswith(BROKER_CLIENT_ID)
+            and name.removeprefix(BROKER_CLIENT_ID) in map(str, self.broker.cluster.brokers)
+            and self.authorizer.allows(
+                request.connection.principal, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME
+            )
+        )
 
     async def run_in_thread(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread beside the event loop. It must compute only, never block."""

@@ -62,6 +62,11 @@ def dispatch(connection: Connection, context: ServerContext, frame: memoryview, 
     connection.begin(request)
     if is_large:
         request.start_task(_decode_and_handle(request, api, frame if kept else memoryview(bytes(frame))))
+    elif context.quotas.are_set:
+        began_ns = context.clock.monotonic_ns()
+        request.handle(api.handle)
+        duration_ns = context.clock.monotonic_ns() - began_ns
+        context.quotas.spent(connection.principal.name, client_id or "", duration_ns)
     else:
         request.handle(api.handle)
 

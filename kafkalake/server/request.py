@@ -76,6 +76,7 @@ class Request(Generic[Body]):
         "context",
         "correlation_id",
         "done",
+        "frame_bytes",
         "has_task",
         "size",
         "turn_ends_ns",
@@ -107,7 +108,7 @@ class Request(Generic[Body]):
         self.done = False
         self.has_task = False
         """Whether a task works on it. It has not yet taken effect, so no later request may start."""
-        self.size = size
+        self.size = self.frame_bytes = size
         self.began_ns = context.clock.monotonic_ns() if connection.logs_requests else 0
         self.turn_ends_ns = 0
         """End of the current turn (see `turn`), 0 before the first one."""

@@ -73,17 +73,17 @@ def test_settings_of_topics_are_a_version_of_their_table() -> None:
 def test_settings_of_a_resource_are_set_and_removed() -> None:
     image = cluster()
     default, group = ConfigResource(ResourceKind.BROKER, ""), ConfigResource(ResourceKind.GROUP, "g")
-    after = alter_config(image, default, {"log.retention.ms": "5", "num.partitions": "2"})
-    assert alter_config(after, default, {"num.partitions": "2", "log.retention.ms": "5"}) is after
-    assert alter_config(after, group, {}) is after
-    more = alter_config(after, group, {"consumer.session.timeout.ms": "7000"})
-    last = alter_config(more, default, {})
+    after = alter_config(image, {default: {"log.retention.ms": "5", "num.partitions": "2"}})
+    assert alter_config(after, {default: {"num.partitions": "2", "log.retention.ms": "5"}}) is after
+    assert alter_config(after, {group: {}}) is after
+    more = alter_config(after, {group: {"consumer.session.timeout.ms": "7000"}})
+    last = alter_config(more, {default: {}})
     assert (last.config, last.version) == ({group: {"consumer.session.timeout.ms": "7000"}}, image.version + 3)
 
 
 def test_settings_that_a_broker_has_kept_do_not_replace_those_of_the_cluster() -> None:
     default, own = ConfigResource(ResourceKind.BROKER, ""), ConfigResource(ResourceKind.BROKER, "0")
-    image = alter_config(cluster(), default, {"log.retention.ms": "5"})
+    image = alter_config(cluster(), {default: {"log.retention.ms": "5"}})
     after = add_config(image, {default: {"log.retention.ms": "6", "log.roll.ms": "7"}, own: {"log.level": "debug"}})
     assert after.version == image.version + 1
     assert after.config == {default: {"log.retention.ms": "5", "log.roll.ms": "7"}, own: {"log.level": "debug"}}

@@ -13,7 +13,7 @@ from kafka_reference import Kafkalake
 from manual_clock import ManualClock
 from worst_case import MIB, worst_case
 
-from kafkalake.broker.admin.mutation_rate import MutationRate
+from kafkalake.broker.admin.token_bucket import TokenBucket
 from kafkalake.errors import LeaderNotAvailableError, PolicyViolationError
 
 pytestmark = pytest.mark.process
@@ -73,7 +73,7 @@ def test_the_broker_has_a_most_of_partitions(client: WireClient) -> None:
 
 def test_a_rate_is_an_average_over_eleven_seconds() -> None:
     clock = ManualClock()
-    rate = MutationRate(clock, lambda: 2)
+    rate = TokenBucket(clock, lambda: 2)
     for _ in range(BURST):
         assert not rate.is_exceeded
         rate.take(1)

@@ -497,6 +497,35 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
         },
     ),
     "UnregisterBroker": ("UnregisterBroker", 0, lambda: {"broker_id": 0}),
+    "AlterClientQuotas": (
+        "AlterClientQuotas",
+        1,
+        lambda: {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "client-id", "entity_name": name}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1e9, "remove": False}],
+                }
+                for name in names()
+            ],
+            "validate_only": True,
+        },
+    ),
+    "AlterUserScramCredentials": (
+        "AlterUserScramCredentials",
+        0,
+        lambda: {"deletions": [{"name": name, "mechanism": 1} for name in names()], "upsertions": []},
+    ),
+    "AddRaftVoter": (
+        "AddRaftVoter",
+        0,
+        lambda: {"cluster_id": None, "timeout": 0, "voter_id": 7, "voter_directory_id": None, "listeners": []},
+    ),
+    "RemoveRaftVoter": (
+        "RemoveRaftVoter",
+        0,
+        lambda: {"cluster_id": None, "voter_id": 7, "voter_directory_id": None},
+    ),
     "BrokerRegistration": (
         "BrokerRegistration",
         4,

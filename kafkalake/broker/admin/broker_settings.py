@@ -122,7 +122,7 @@ def check_dynamic(broker: str, settings: Mapping[str, str | None]) -> dict[str, 
         if text is None:
             raise InvalidRequestError(f"Null value not supported for : {name}")
         if setting.update is Update.READ_ONLY:
-            raise InvalidRequestError(f"Cannot update these configs dynamically: [{name}]")
+            raise InvalidRequestError(f"Cannot update these configs dynamically: Set({name})")
         checked[name] = text
     try:
         return {name: format_value(value) or "" for name, value in parse_broker_settings(checked).items()}

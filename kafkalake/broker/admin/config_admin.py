@@ -1,4 +1,4 @@
-"""Changes settings of brokers, groups and client metrics on the controller, which commits them to the control store.
+"""Changes settings of brokers, groups and clients on the controller, which commits them to the control store.
 
 A broker's settings have three layers in Kafka: the command line, the cluster's default, one broker's own. The last wins. The two
 dynamic ones are resources of the image, which every broker follows (`BrokerSettings.follow`).
@@ -7,15 +7,21 @@ dynamic ones are resources of the image, which every broker follows (`BrokerSett
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.cluster.config_changes import add_config, alter_config
 from kafkalake.cluster.image import ClusterImage, ConfigOf, ConfigResource, ResourceKind
-from kafkalake.errors import KafkaLakeError
+from kafkalake.errors import InvalidConfigError, KafkaError, KafkaLakeError, PolicyViolationError, as_value
 
 logger = logging.getLogger(__name__)
+
+RESOURCES_MAX = {ResourceKind.GROUP: 100_000}
+OTHER_RESOURCES_MAX = 10_000
+"""The most resources of a kind with settings of their own."""
+CHANGES_MAX = 1_000
+"""The most resources that one version changes."""
 
 Change = Callable[[dict[str, str]], Mapping[str, str | None]]
 """Maps the current settings of a resource to the new ones."""
@@ -55,26 +61,50 @@ class ConfigAdmin:
         Raise `InvalidConfigError` or `InvalidRequestError` if the new settings are not valid, `NotControllerError` and
         `KafkaStorageError` as `Controller.change`.
         """
-        changes: list[tuple[str, str | None, str | None]] = []
+        errors = await self.alter_all({resource: change}, changed_by=changed_by, validate_only=validate_only)
+        if resource in errors:
+            raise errors[resource]
+
+    async def alter_all(
+        self, changes: Mapping[ConfigResource, Change], *, changed_by: str, validate_only: bool
+    ) -> dict[ConfigResource, KafkaError]:
+        """Apply changes to several resources in one version, as `alter`. Return the errors of those that are not valid.
+
+        Raise `PolicyViolationError` if they are more than `CHANGES_MAX`.
+        """
+        if len(changes) > CHANGES_MAX:
+            raise PolicyViolationError("Unable to perform excessively large batch operation.")
+        before: ConfigOf = {}
+        after: dict[ConfigResource, Mapping[str, str]] = {}
+        errors: dict[ConfigResource, KafkaError] = {}
 
         def alter(image: ClusterImage) -> ClusterImage:
-            before = image.config.get(resource, {})
-            after = self._checks[resource.kind](resource.name, change(dict(before)))
-            changes[:] = _differences(before, after)
-            return alter_config(image, resource, after)
+            nonlocal before
+            before = image.config
+            after.clear()
+            errors.clear()
+            for resource, change in changes.items():
+                try:
+                    after[resource] = self._altered(before, resource, change)
+                except KafkaError as error:
+                    errors[resource] = as_value(error)
+            return alter_config(image, after)
 
         if validate_only:
             alter(self._image())
-            return
+            return errors
         await self._controller.change(alter, [])
-        kind, of = resource
-        for name, old, new in changes:
-            if of:
-                logger.info(
-                    "%s setting changed of=%s name=%s old=%s new=%s by=%s", kind, of, name, old, new, changed_by
-                )
-            else:
-                logger.info("%s setting changed name=%s old=%s new=%s by=%s", kind, name, old, new, changed_by)
+        for resource, settings in after.items():
+            _log_differences(resource, before.get(resource, {}), settings, changed_by)
+        return errors
+
+    def _altered(self, config: ConfigOf, resource: ConfigResource, change: Change) -> Mapping[str, str]:
+        """Return the new settings of a resource. Raise `InvalidConfigError` or `InvalidRequestError` if they are not valid."""
+        settings = self._checks[resource.kind](resource.name, change(dict(config.get(resource, {}))))
+        limit = RESOURCES_MAX.get(resource.kind, OTHER_RESOURCES_MAX)
+        if settings and resource not in config and sum(each.kind is resource.kind for each in config) >= limit:
+            raise InvalidConfigError(f"More than {limit} resources of the kind {resource.kind} with settings.")
+        return settings
 
     async def take(self, kept: ConfigOf) -> None:
         """Hand settings that this broker kept in files over to the cluster; those that the cluster has already count.
@@ -104,8 +134,17 @@ def _missing(there: ConfigOf, kept: ConfigOf) -> ConfigOf:
     return {resource: own for resource, own in missing.items() if own}
 
 
-def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> Iterable[tuple[str, str | None, str | None]]:
-    """Yield (name, old value, new value) of the settings that differ, by name."""
+def _log_differences(
+    resource: ConfigResource, before: Mapping[str, str], after: Mapping[str, str], changed_by: str
+) -> None:
+    kind, of = resource
     for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            yield name, before.get(name), after.get(name)
+        old, new = before.get(name), after.get(name)
+        if old == new:
+            continue
+        if kind is ResourceKind.USER:
+            logger.info("credential changed user=%s name=%s by=%s", of, name, changed_by)
+        elif of:
+            logger.info("%s setting changed of=%s name=%s old=%s new=%s by=%s", kind, of, name, old, new, changed_by)
+        else:
+            logger.info("%s setting changed name=%s old=%s new=%s by=%s", kind, name, old, new, changed_by)

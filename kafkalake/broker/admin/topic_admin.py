@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from kafkalake.broker.admin.mutation_rate import MutationRate
+from kafkalake.broker.admin.token_bucket import TokenBucket
 from kafkalake.broker.admin.topic_plans import (
     TopicPlans,
     check_not_internal,
@@ -87,7 +87,7 @@ class TopicAdmin:
         self._settings = settings
         self._run_blocking = run_blocking
         self._later = later
-        self._auto_created = MutationRate(
+        self._auto_created = TokenBucket(
             world.clock, lambda: settings().broker.auto_create_topics_partitions_per_second
         )
         self._lock = asyncio.Lock()

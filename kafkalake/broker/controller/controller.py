@@ -27,6 +27,7 @@ from kafkalake.cluster.image import (
 )
 from kafkalake.cluster.partition_changes import IsrChange, IsrState, alter_partitions, alter_reassignments
 from kafkalake.cluster.producer_ids import BLOCK, allocate_producer_ids
+from kafkalake.cluster.quorum import Followed
 from kafkalake.cluster.registration import (
     begin_controlled_shutdown,
     check_broker_epoch,
@@ -97,6 +98,7 @@ class Controller:
         self._heard_ms: dict[int, int] = {}
         self._reported: dict[int, tuple[int, frozenset[TopicIdPartition]]] = {}
         """By broker, its epoch and the replicas that it had no log of in its last heartbeat."""
+        self._progress: dict[int, Followed] = {}
 
     @property
     def is_active(self) -> bool:
@@ -233,7 +235,7 @@ class Controller:
         broker = check_broker_epoch(image, broker_id, epoch)
         if broker_id == self._broker_id:
             raise InvalidRequestError("The controller sends itself no heartbeats.")
-        self._heard_ms[broker_id] = self._clock.monotonic_ms()
+        self._heard(heartbeat, image)
         if heartbeat.wants_shutdown:
             await self.relieve(broker_id, epoch)
             return HeartbeatAnswer(True, True, True)
@@ -247,6 +249,21 @@ class Controller:
             )
             self._reported[broker_id] = epoch, heartbeat.offline
         return HeartbeatAnswer(is_caught_up, (self._image or image).brokers[broker_id].is_fenced, False)
+
+    def _heard(self, heartbeat: Heartbeat, image: ClusterImage) -> None:
+        now_ms = self._heard_ms[heartbeat.broker_id] = self._clock.monotonic_ms()
+        before = self._progress.get(heartbeat.broker_id)
+        is_caught_up = heartbeat.version >= image.version
+        caught_up_ms = now_ms if is_caught_up or before is None else before.caught_up_ms
+        self._progress[heartbeat.broker_id] = Followed(heartbeat.version, now_ms, caught_up_ms)
+
+    def followed(self) -> dict[int, Followed]:
+        """Return how far the other brokers follow, by their heartbeats. Times are ago."""
+        now_ms = self._clock.monotonic_ms()
+        return {
+            broker_id: Followed(each.version, now_ms - each.heard_ms, now_ms - each.caught_up_ms)
+            for broker_id, each in self._progress.items()
+        }
 
     async def relieve(self, broker_id: int, broker_epoch: int) -> None:
         """Move the leaderships of a broker that is about to end, and fence it. The new leaders lead when this returns.

@@ -17,8 +17,6 @@ from kafkalake.config.values import parse
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError
 
 SESSION_TIMEOUT, HEARTBEAT_INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
-GROUPS_MAX = 100_000
-"""Maximum number of groups with settings of their own."""
 
 GROUP_SETTINGS = {
     setting.name: setting
@@ -82,10 +80,10 @@ class GroupSettings:
     def _describe(self, own: Mapping[str, str]) -> list[ConfigEntry]:
         entries = []
         for name, setting in GROUP_SETTINGS.items():
-            default = Synonym(name, str(self._default(name)), ConfigSource.DEFAULT)
-            synonyms = (Synonym(name, own[name], ConfigSource.GROUP), default) if name in own else (default,)
-            first = synonyms[0]
-            entries.append(ConfigEntry(setting, first.value, first.source, False, synonyms))
+            first = Synonym(name, str(self._default(name)), ConfigSource.DEFAULT)
+            if name in own:
+                first = Synonym(name, own[name], ConfigSource.GROUP)
+            entries.append(ConfigEntry(setting, first.value, first.source, False, (first,)))
         return entries
 
     def check(self, group_id: str, settings: Mapping[str, str | None]) -> dict[str, str]:
@@ -96,8 +94,6 @@ class GroupSettings:
         _check_group_name(group_id)
         checked = {name: str(self._checked(name, text)) for name, text in settings.items()}
         self._check_together(checked)
-        if checked and not self._own(group_id) and len(self.names()) >= GROUPS_MAX:
-            raise InvalidConfigError(f"More than {GROUPS_MAX} groups with settings of their own.")
         return checked
 
     def _checked(self, name: str, text: str | None) -> int:

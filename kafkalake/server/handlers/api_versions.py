@@ -1,8 +1,8 @@
 """ApiVersions (18), versions 0-4: the APIs of this broker and their versions.
 
 - 3: name and version of the client software (KIP-511). A malformed name gets INVALID_REQUEST.
-- 3: features (KIP-584): `transaction.version` 2 makes clients use KIP-890, `group.version` 1 announces groups of the consumer
-  protocol (KIP-848). 4: supported features with a lowest version of 0 too.
+- 3: features (KIP-584, `cluster/features.py`): `transaction.version` 2 makes clients use KIP-890, `group.version` 1 announces
+  groups of the consumer protocol (KIP-848). 4: supported features with a lowest version of 0 too.
 - kafkalake's own software also finds the APIs between brokers. No other client has a use for them.
 - An unsupported version gets a version-0 response with UNSUPPORTED_VERSION and the list, so that the client can retry
   (KIP-511).
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 
+from kafkalake.cluster.features import FEATURES, levels_of
 from kafkalake.errors import InvalidRequestError, UnsupportedVersionError
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.cluster import (
@@ -22,9 +23,6 @@ from kafkalake.wire.messages.cluster import (
     SupportedFeatureKey,
 )
 
-FEATURES = {"group.version": 1, "transaction.version": 2}
-"""Features of the cluster and their level. Each is supported from 0 on."""
-
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -34,17 +32,19 @@ def handle(request: Request[ApiVersionsRequest]) -> ApiVersionsResponse:
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=InvalidRequestError.code)
     is_own = request.version >= 3 and request.body.client_software_name == OWN_SOFTWARE
+    cluster = request.context.broker.cluster
     return ApiVersionsResponse(
         api_keys=request.context.advertised.brokers if is_own else request.context.advertised.clients,
         supported_features=[
-            SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in FEATURES.items()
-        ]
-        if request.version >= 4
-        else [],
-        finalized_features_epoch=0,
+            SupportedFeatureKey(name=name, min_version=each.lowest, max_version=each.highest)
+            for name, each in FEATURES.items()
+            if request.version >= 4 or each.lowest
+        ],
+        finalized_features_epoch=cluster.version,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in FEATURES.items()
+            for name, level in levels_of(cluster)
+            if level
         ],
     )
 

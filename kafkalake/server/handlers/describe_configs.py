@@ -1,5 +1,7 @@
 """DescribeConfigs (32), versions 1-4: the settings of topics (resource type 2), this broker (4), its loggers (8), groups (32).
 
+Subscriptions to metrics of clients (16) too.
+
 - 1: sources and synonyms. 3: types and documentation. 4: flexible.
 - No keys means all settings. Unknown keys are ignored, as in Kafka.
 - A broker is named by its id. The empty name stands for the cluster's default.
@@ -9,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator
 
+from kafkalake.broker.admin import client_metrics
 from kafkalake.config.layers import ConfigEntry
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
-from kafkalake.server.config_resources import BROKER, BROKER_LOGGER, GROUP, TOPIC
+from kafkalake.server.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.logger_levels import describe_loggers
 from kafkalake.server.request import Request
@@ -74,6 +77,10 @@ def _entries(request: Request[DescribeConfigsRequest], resource_type: int, name:
     if resource_type == GROUP:
         check_group(request, name)
         return request.context.broker.groups.settings.describe(name)
+    if resource_type == CLIENT_METRICS:
+        if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
+            raise ClusterAuthorizationError()
+        return client_metrics.describe(request.context.broker.cluster.config, name)
     raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
 
 

@@ -1,15 +1,16 @@
 """DescribeQuorum (55), versions 0-2: who decides about the cluster's metadata, and how far each follows.
 
 The controller is the leader, its epoch the leader epoch, the version of the image the high watermark. Every registered broker has a
-vote. The log is a table of the lake, so what is committed is there for each of them; when another one last read it is unknown (-1).
+vote. How far another one follows is known from its heartbeats.
 2: the addresses of the voters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 
 from kafkalake.cluster.image import NO_CONTROLLER, ClusterImage
+from kafkalake.cluster.quorum import Followed, directory_id
 from kafkalake.errors import ClusterAuthorizationError, UnknownTopicOrPartitionError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
@@ -31,7 +32,8 @@ def handle(request: Request[DescribeQuorumRequest]) -> Generator[None, None, Des
     if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
         return DescribeQuorumResponse(error_code=ClusterAuthorizationError.code)
     cluster = request.context.broker.cluster
-    metadata_partition = _metadata_partition(cluster, request.context.clock.now_ms())
+    followed = request.context.broker.controller.followed()
+    metadata_partition = _metadata_partition(cluster, followed, request.context.clock.now_ms())
     topics = []
     for topic in request.body.topics:
         partitions = []
@@ -52,16 +54,18 @@ def handle(request: Request[DescribeQuorumRequest]) -> Generator[None, None, Des
     return DescribeQuorumResponse(topics=topics, nodes=nodes)
 
 
-def _metadata_partition(cluster: ClusterImage, now_ms: int) -> QuorumPartitionState:
+def _metadata_partition(cluster: ClusterImage, followed: Mapping[int, Followed], now_ms: int) -> QuorumPartitionState:
+    leader = Followed(cluster.version, 0, 0)
     voters = []
     for broker_id in sorted({cluster.controller_id, *cluster.brokers} - {NO_CONTROLLER}):
-        seen_ms = now_ms if broker_id == cluster.controller_id else _UNKNOWN
+        each = leader if broker_id == cluster.controller_id else followed.get(broker_id)
         voters.append(
             QuorumReplicaState(
                 replica_id=broker_id,
-                log_end_offset=cluster.version,
-                last_fetch_timestamp=seen_ms,
-                last_caught_up_timestamp=seen_ms,
+                replica_directory_id=directory_id(cluster, broker_id),
+                log_end_offset=_UNKNOWN if each is None else each.version,
+                last_fetch_timestamp=_UNKNOWN if each is None else now_ms - each.heard_ms,
+                last_caught_up_timestamp=_UNKNOWN if each is None else now_ms - each.caught_up_ms,
             )
         )
     return QuorumPartitionState(

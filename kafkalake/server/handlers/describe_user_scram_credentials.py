@@ -1,10 +1,11 @@
-"""DescribeUserScramCredentials (50), version 0: none. No listener asks for a password, and none can be stored."""
+"""DescribeUserScramCredentials (50), version 0: the mechanisms and iterations of users' credentials, never their keys."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 
+from kafkalake.broker.admin.scram_credentials import Credential, credentials
 from kafkalake.errors import ClusterAuthorizationError, DuplicateResourceError, ResourceNotFoundError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
@@ -12,6 +13,7 @@ from kafkalake.wire.messages.security import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
+    ScramCredentialInfo,
 )
 
 
@@ -20,19 +22,23 @@ def handle(
 ) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
     if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
         return DescribeUserScramCredentialsResponse(error_code=ClusterAuthorizationError.code)
-    asked = Counter(user.name for user in request.body.users or ())
+    known = credentials(request.context.broker.cluster.config)
+    asked = Counter([user.name for user in request.body.users or ()] or known.keys())
     answers = []
     for name, times in asked.items():
-        answers.append(_answer(name, times))
+        answers.append(_answer(name, times, known))
         yield
     return DescribeUserScramCredentialsResponse(results=answers)
 
 
-def _answer(name: str, times: int) -> DescribeUserScramCredentialsResult:
+def _answer(name: str, times: int, known: Mapping[str, Sequence[Credential]]) -> DescribeUserScramCredentialsResult:
     if times > 1:
         code = DuplicateResourceError.code
         message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-    else:
+    elif name not in known:
         code = ResourceNotFoundError.code
         message = f"Attempt to describe a user credential that does not exist: {name}"
+    else:
+        infos = [ScramCredentialInfo(mechanism=each.mechanism, iterations=each.iterations) for each in known[name]]
+        return DescribeUserScramCredentialsResult(user=name, credential_infos=infos)
     return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message)

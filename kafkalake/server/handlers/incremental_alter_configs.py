@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
+from kafkalake.broker.admin.client_metrics import CLIENT_METRICS_SETTINGS
 from kafkalake.broker.groups.group_settings import GROUP_SETTINGS
 from kafkalake.config.broker import BROKER_SETTINGS
 from kafkalake.config.setting import Kind
@@ -20,7 +21,7 @@ from kafkalake.config.topics import TOPIC_SETTINGS
 from kafkalake.config.values import format_value, members_of
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaError
 from kafkalake.server.config_changes import change_at_controller, change_resource
-from kafkalake.server.config_resources import BROKER_LOGGER, GROUP, TOPIC
+from kafkalake.server.config_resources import BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalake.server.logger_levels import check_logger
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.topics import (
@@ -32,6 +33,7 @@ from kafkalake.wire.messages.topics import (
 )
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+_SETTINGS = {TOPIC: TOPIC_SETTINGS, GROUP: GROUP_SETTINGS, CLIENT_METRICS: CLIENT_METRICS_SETTINGS}
 
 
 async def handle(request: Request[IncrementalAlterConfigsRequest]) -> IncrementalAlterConfigsResponse:
@@ -85,7 +87,7 @@ def _check_level(config: AlterableConfig) -> None:
 
 def _apply(resource: AlterConfigsResource, present: dict[str, str]) -> Mapping[str, str | None]:
     """Return the settings after the changes. `present` are the current ones."""
-    settings = {TOPIC: TOPIC_SETTINGS, GROUP: GROUP_SETTINGS}.get(resource.resource_type, BROKER_SETTINGS)
+    settings = _SETTINGS.get(resource.resource_type, BROKER_SETTINGS)
     changed: dict[str, str | None] = dict(present)
     for config in resource.configs:
         name = config.name

@@ -1,11 +1,12 @@
 """ListConfigResources (74), versions 0-1: the resources that may have a configuration.
 
-0: those of client metrics (type 16), which this broker has none of. 1: topics (2), brokers (4, their loggers 8) and groups (32)
+0: those of client metrics (type 16). 1: topics (2), brokers (4, their loggers 8) and groups (32)
 too; no type means all.
 """
 
 from __future__ import annotations
 
+from kafkalake.broker.admin import client_metrics
 from kafkalake.errors import ClusterAuthorizationError, UnsupportedVersionError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
@@ -30,6 +31,7 @@ def handle(request: Request[ListConfigResourcesRequest]) -> ListConfigResourcesR
         TOPIC: broker.topics.names(),
         BROKER: [str(each) for each in broker.cluster.brokers],
         BROKER_LOGGER: [str(each) for each in broker.cluster.brokers],
+        CLIENT_METRICS: client_metrics.names(broker.cluster.config),
         GROUP: broker.groups.settings.names(),
     }
     return ListConfigResourcesResponse(

@@ -157,6 +157,62 @@ class DescribeClientQuotasResponse(Response):
     entries: Sequence[ClientQuotaEntryData] | None = ()
 
 
+class ClientQuotaOpData(Message):
+    key: str = ""
+    value: float = 0.0
+    remove: bool = False
+
+
+class AlteredClientQuota(Message):
+    entity: Sequence[ClientQuotaEntityData] = ()
+    ops: Sequence[ClientQuotaOpData] = ()
+
+
+class AlterClientQuotasRequest(Message):
+    entries: Sequence[AlteredClientQuota] = ()
+    validate_only: bool = False
+
+
+class AlteredClientQuotaResult(Message):
+    error_code: int = 0
+    error_message: str | None = None
+    entity: Sequence[ClientQuotaEntityData] = ()
+
+
+class AlterClientQuotasResponse(Response):
+    entries: Sequence[AlteredClientQuotaResult] = ()
+
+
+class RaftVoterListener(Message):
+    name: str = ""
+    host: str = ""
+    port: int = 0
+
+
+class AddRaftVoterRequest(Message):
+    cluster_id: str | None = None
+    timeout: int = 0
+    voter_id: int = 0
+    voter_directory_id: UUID | None = None
+    listeners: Sequence[RaftVoterListener] = ()
+
+
+class AddRaftVoterResponse(Response):
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class RemoveRaftVoterRequest(Message):
+    cluster_id: str | None = None
+    voter_id: int = 0
+    voter_directory_id: UUID | None = None
+
+
+class RemoveRaftVoterResponse(Response):
+    error_code: int = 0
+    error_message: str | None = None
+
+
 class QuorumPartition(Message):
     partition_index: int = 0
 

@@ -197,3 +197,31 @@ class DescribeUserScramCredentialsResponse(Response):
     error_code: int = 0
     error_message: str | None = None
     results: Sequence[DescribeUserScramCredentialsResult] = ()
+
+
+class ScramCredentialDeletion(Message):
+    name: str = ""
+    mechanism: int = 0
+
+
+class ScramCredentialUpsertion(Message):
+    name: str = ""
+    mechanism: int = 0
+    iterations: int = 0
+    salt: Buffer = b""
+    salted_password: Buffer = b""
+
+
+class AlterUserScramCredentialsRequest(Message):
+    deletions: Sequence[ScramCredentialDeletion] = ()
+    upsertions: Sequence[ScramCredentialUpsertion] = ()
+
+
+class AlterUserScramCredentialsResult(Message):
+    user: str = ""
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class AlterUserScramCredentialsResponse(Response):
+    results: Sequence[AlterUserScramCredentialsResult] = ()

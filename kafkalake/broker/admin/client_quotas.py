@@ -1,0 +1,142 @@
+"""Client quotas as settings: which entities there are, what they may be set to, and which of them a filter finds.
+
+An entity is a user, a client id, or both; None stands for the default. It is a resource of the cluster's image, its name the
+entity as JSON. `server/throttling.py` enforces the quotas. Kafka's other two, `controller_mutation_rate` and
+`connection_creation_rate`, are refused: nothing here would enforce them. Source: Apache Kafka 4.1, "Quotas"; KIP-546.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from kafkalake.cluster.image import ConfigOf, ConfigResource, ResourceKind
+from kafkalake.errors import InvalidRequestError, UnsupportedVersionError
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
+REQUEST_PERCENTAGE = "request_percentage"
+_INTEGRAL = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
+_QUOTAS = (*_INTEGRAL, REQUEST_PERCENTAGE)
+_NOT_ENFORCED = {"controller_mutation_rate": (USER, CLIENT_ID), "connection_creation_rate": (IP,)}
+_LONG_MAX = 2**63 - 1
+
+EXACT, DEFAULT, SPECIFIED = 0, 1, 2
+"""How a part of a filter matches: a name, the default, any of the two."""
+
+Entity = Mapping[str, str | None]
+Quotas = Mapping[str, float]
+
+
+class FilterPart(NamedTuple):
+    """A part of a filter: the kind of entity, how it matches, and the name for `EXACT`."""
+
+    kind: str
+    match: int
+    name: str | None
+
+
+def resource_of(entity: Sequence[tuple[str, str | None]]) -> ConfigResource:
+    """Return the resource of an entity. Raise `InvalidRequestError` if there is no such entity."""
+    kinds = [kind for kind, _ in entity]
+    if not kinds:
+        raise InvalidRequestError("Invalid empty client quota entity")
+    for kind, name in entity:
+        if kind not in (USER, CLIENT_ID, IP):
+            raise InvalidRequestError(f"Unhandled client quota entity type: {kind}")
+        if kinds.count(kind) > 1:
+            raise InvalidRequestError(f"Invalid client quota entity, duplicate entity entry {kind}")
+        if name == "":
+            raise InvalidRequestError(f"Empty {kind} not supported")
+    if IP in kinds and len(kinds) > 1:
+        raise InvalidRequestError(
+            "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
+        )
+    _check_ip(dict(entity).get(IP))
+    return ConfigResource(ResourceKind.CLIENT_QUOTA, json.dumps(dict(sorted(entity))))
+
+
+def _check_ip(name: str | None) -> None:
+    if name is not None:
+        try:
+            ip_address(name)
+        except ValueError:
+            raise InvalidRequestError(f"{name} is not a valid IP or resolvable host.") from None
+
+
+def entity_of(resource: ConfigResource) -> Entity:
+    """Return the entity of a resource."""
+    entity: dict[str, str | None] = json.loads(resource.name)
+    return entity
+
+
+def entities(config: ConfigOf) -> list[tuple[Entity, Quotas]]:
+    """Return all entities that have quotas, in order of their resources."""
+    found = sorted(item for item in config.items() if item[0].kind is ResourceKind.CLIENT_QUOTA)
+    return [(entity_of(resource), {key: float(text) for key, text in own.items()}) for resource, own in found]
+
+
+def check_quotas(resource: str, settings: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the quotas of an entity as they are kept. Raise `InvalidRequestError` if one is not valid, or not enforced."""
+    entity = json.loads(resource)
+    checked = {}
+    for key, text in settings.items():
+        if any(key == name and kind in entity for name, kinds in _NOT_ENFORCED.items() for kind in kinds):
+            raise InvalidRequestError(f"Quota {key} cannot be set: kafkalake does not enforce it")
+        if key not in _QUOTAS or IP in entity:
+            raise InvalidRequestError(f"Invalid configuration key {key}")
+        value = float(text or 0)
+        if not value > 0:
+            raise InvalidRequestError(f"Quota {key} must be greater than 0")
+        if key in _INTEGRAL:
+            _check_integral(key, value)
+        checked[key] = repr(value)
+    return checked
+
+
+def _check_integral(key: str, value: float) -> None:
+    if value > _LONG_MAX:
+        raise InvalidRequestError(f"Proposed value for {key} is too large for a LONG.")
+    if value % 1 > 1e-6:
+        raise InvalidRequestError(f"{key} cannot be a fractional value.")
+
+
+def find_entities(config: ConfigOf, parts: Sequence[FilterPart], *, strict: bool) -> list[tuple[Entity, Quotas]]:
+    """Return the entities that match all parts of a filter; with `strict` only those that have no others.
+
+    Raise `InvalidRequestError` or `UnsupportedVersionError` if the filter is not valid.
+    """
+    _check_filter(parts)
+    return [
+        (entity, quotas)
+        for entity, quotas in entities(config)
+        if all(_matches(entity, part) for part in parts) and not (strict and len(entity) != len(parts))
+    ]
+
+
+def _matches(entity: Entity, part: FilterPart) -> bool:
+    return part.kind in entity and (part.match == SPECIFIED or entity[part.kind] == part.name)
+
+
+def _check_filter(parts: Sequence[FilterPart]) -> None:
+    kinds = [part.kind for part in parts]
+    for kind, match, name in parts:
+        if not kind:
+            raise InvalidRequestError("Invalid empty entity type.")
+        if kinds.count(kind) > 1:
+            raise InvalidRequestError(f"Entity type {kind} cannot appear more than once in the filter.")
+        if kind not in (USER, CLIENT_ID, IP):
+            raise UnsupportedVersionError(f"Unsupported entity type {kind}")
+        if match not in (EXACT, DEFAULT, SPECIFIED):
+            raise InvalidRequestError(f"Unknown match type {match}")
+        if (match == EXACT) == (name is None):
+            word = ("EXACT, but set match string to null.", "DEFAULT, but also specified a match string.",
+                    "SPECIFIED, but also specified a match string.")[match]  # fmt: skip
+            raise InvalidRequestError(f"Request specified MATCH_TYPE_{word}")
+    if IP in kinds and len(kinds) > 1:
+        raise InvalidRequestError(
+            "Invalid entity filter component combination. IP filter component should not be used with user or clientId "
+            "filter component."
+        )

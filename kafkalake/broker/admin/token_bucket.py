@@ -1,0 +1,40 @@
+"""A token bucket, by which rates are limited as Kafka's quotas limit them: on average over a window of seconds.
+
+Something is allowed while there are tokens and takes as many as it needs. Something large may take the bucket below zero and so
+delay the next. The bucket is full after `WINDOW_S` seconds of nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kafkalake.clock import Clock
+
+WINDOW_S = 11
+"""Kafka's `quota.window.num` and `controller.quota.window.num` of one-second windows."""
+
+
+class TokenBucket:
+    """The bucket. `per_second` returns the current rate."""
+
+    def __init__(self, clock: Clock, per_second: Callable[[], float]) -> None:
+        self._clock = clock
+        self._per_second = per_second
+        self._tokens = WINDOW_S * per_second()
+        self._filled_ms = clock.monotonic_ms()
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Return whether the rate is exceeded and nothing more is allowed now."""
+        rate, now_ms = self._per_second(), self._clock.monotonic_ms()
+        gained = rate * (now_ms - self._filled_ms) / 1000
+        self._tokens, self._filled_ms = min(self._tokens + gained, WINDOW_S * rate), now_ms
+        return self._tokens <= 0
+
+    def take(self, count: float) -> None:
+        """Take tokens."""
+        self._tokens -= count
+
+    def delay_ms(self) -> int:
+        """Return how long it takes until there are tokens again, 0 while there are some."""
+        return int(-self._tokens / self._per_second() * 1000) + 1 if self.is_exceeded else 0

@@ -1,0 +1,21 @@
+"""The quorum of controllers as Kafka's tools see it: its voters are the registered brokers, its log the versions of the image."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+from kafkalake.cluster.image import ClusterImage
+
+
+class Followed(NamedTuple):
+    """The version that a broker had followed at its last heartbeat, and when that and the last one with the newest version came."""
+
+    version: int
+    heard_ms: int
+    caught_up_ms: int
+
+
+def directory_id(cluster: ClusterImage, broker_id: int) -> UUID:
+    """Return the id that Kafka has for the directory of a voter's log: here it is made of the cluster's and the broker's."""
+    return uuid5(NAMESPACE_OID, f"{cluster.cluster_id}/{broker_id}")
