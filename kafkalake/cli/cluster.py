@@ -20,6 +20,12 @@ app = typer.Typer(no_args_is_help=True, help="Run several brokers of a lake on t
 
 ONE_DISK = "all replicas are on one machine and one disk: they survive the end of a process, not the loss of the disk"
 STOP_WAIT_S = 120
+REPLICAS = 3
+REPLICATION_FACTORS = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
 
 
 @app.command(
@@ -46,6 +52,7 @@ def start(
 ) -> None:
     """Run brokers in the foreground, as processes that are started again when they end; Ctrl-C stops one after another.
 
+    New topics have three replicas, or as many as there are brokers, where --config default.replication.factor says nothing else.
     All replicas are on one machine and one disk: they survive the end of a process, not the loss of the disk.
     """
     if port and port + brokers - 1 > 65_535:
@@ -54,8 +61,11 @@ def start(
         raise UsageProblem(f"--lake {lake} is a file; it takes a directory")
     settings = combine_settings(config_file, parse_pairs(config or (), "--config"))
     _refuse_settings_of_one(settings)
+    replicas = {name: str(min(REPLICAS, brokers)) for name in REPLICATION_FACTORS if name not in settings}
+    settings = {**settings, **replicas}
     common = ["--lake", str(lake.absolute())]
     common += [word for pair in config or () for word in ("--config", pair)]
+    common += [word for name, value in replicas.items() for word in ("--config", f"{name}={value}")]
     common += [] if config_file is None else ["--config-file", str(config_file.absolute())]
     commands = {}
     for number in range(brokers):

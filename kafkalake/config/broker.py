@@ -224,7 +224,7 @@ class BrokerConfig(ReplicationConfig):
         50, "Partitions of __consumer_offsets when it is created; later changes count for nothing.", minimum=1
     )
     offsets_topic_replication_factor: Short = define(
-        1,
+        3,
         "Replicas of __consumer_offsets when it is created; until there are as many brokers, it is not, and groups wait. Where "
         "this is not set, no more than there are brokers.",
         minimum=1,
@@ -282,7 +282,7 @@ class BrokerConfig(ReplicationConfig):
         50, "Partitions of __transaction_state when it is created.", minimum=1
     )
     transaction_state_log_replication_factor: Short = define(
-        1,
+        3,
         "Replicas of __transaction_state when it is created; until there are as many brokers, it is not, and transactions wait. "
         "Where this is not set, no more than there are brokers.",
         minimum=1,

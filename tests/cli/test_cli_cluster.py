@@ -58,7 +58,9 @@ def test_a_cluster_from_start_to_stop(tmp_path: Path, kafkalake: Run) -> None:
         )
         assert kafkalake("topics", "create", "clicks", "-b", addresses).code == 0
         described = kafkalake("topics", "describe", "clicks", "-b", addresses, "--json")
-        assert {each["leader"] for each in json.loads(described.stdout)[0]["partitions"]} == {0, 1}
+        partitions = json.loads(described.stdout)[0]["partitions"]
+        assert {each["leader"] for each in partitions} == {0, 1}
+        assert all(sorted(each["replicas"]) == [0, 1] for each in partitions)
         os.kill(brokers[1]["pid"], signal.SIGKILL)
 
         def is_back() -> bool:
