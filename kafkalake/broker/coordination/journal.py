@@ -19,6 +19,7 @@ from kafkalake.errors import (
     KafkaError,
     KafkaStorageError,
     NotCoordinatorError,
+    NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     RequestTimedOutError,
@@ -109,9 +110,17 @@ def _cached_hash_code(name: str) -> int:
     return value
 
 
+_UNAVAILABLE = (
+    UnknownTopicOrPartitionError,
+    NotEnoughReplicasError,
+    NotEnoughReplicasAfterAppendError,
+    RequestTimedOutError,
+)
+
+
 def coordinator_error(error: KafkaError) -> ErrorClass:
     """Return the client's error for a failed journal append: mostly one after which it looks up the coordinator again."""
-    if isinstance(error, UnknownTopicOrPartitionError | NotEnoughReplicasError | RequestTimedOutError):
+    if isinstance(error, _UNAVAILABLE):
         return CoordinatorNotAvailableError
     if isinstance(error, NotLeaderOrFollowerError | KafkaStorageError):
         return NotCoordinatorError

@@ -1,7 +1,8 @@
 """Loads the partitions of a journal that a broker leads: all at once at its start, and in the background those it is given later.
 
 While a partition is loading, requests for its names are refused with COORDINATOR_LOAD_IN_PROGRESS. A partition that is taken away
-meanwhile is read no further. One that could not be read is tried again until it is.
+meanwhile is read no further. One that could not be read is tried again until it is. A new leader first waits for its followers:
+until the watermark has reached the start of its epoch, the newest records of the one before are above it.
 """
 
 from __future__ import annotations
@@ -86,16 +87,26 @@ class JournalLoading(Generic[E, R, C]):
         All are loaded before any resumes: the markers of transactions are written together, before the next publish.
         """
         table = self._coordinator.table
-        replays = [self._begin(each, published) for each in self._writer.led() if table.shard(each.index) is None]
+        due = [each for each in self._writer.led() if table.shard(each.index) is None]
+        for each in due:
+            if each.is_watermark_behind:
+                self.load_soon(each.index)
+        replays = [self._begin(each, published) for each in due if not each.is_watermark_behind]
         for replay in replays:
             replay.run()
         self._finish(replays)
 
     def load_soon(self, index: int) -> None:
         """Begin to load a partition that this broker leads now, in the background."""
-        leader_epoch = self._writer.partition(index).leader_epoch
-        self._coordinator.begin_load(index, leader_epoch=leader_epoch)
-        self._given[index] = self._shard(index)
+        partition = self._writer.partition(index)
+        self._coordinator.begin_load(index, leader_epoch=partition.leader_epoch)
+        self._writer.when_caught_up(partition, partial(self._give, index, self._shard(index)))
+
+    def _give(self, index: int, shard: Shard) -> None:
+        """Load a partition that has all records now, unless it was taken away meanwhile."""
+        if not self._is(index, shard):
+            return
+        self._given[index] = shard
         if self._work is None or self._work.done():
             self._work = asyncio.ensure_future(self._load_given())
 

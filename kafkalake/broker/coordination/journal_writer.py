@@ -6,7 +6,7 @@ journal has the number of partitions for its creation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kafkalake.broker.coordination.journal import Appended, JournalRecord, ProducerIdAndEpoch
 from kafkalake.broker.partitions.append_queue import AppendQueue
@@ -52,6 +52,10 @@ class JournalWriter:
         The names of an offline one are not served: Delta may lack their newest records.
         """
         return [each for each in self.topic.replicas.values() if not each.is_offline] if self.topic is not None else []
+
+    def when_caught_up(self, partition: Partition, action: Callable[[], None]) -> None:
+        """Call `action` once all that earlier leaders acknowledged can be read, see `AppendQueue.when_caught_up`."""
+        self._queue.when_caught_up(partition, action)
 
     def append(
         self,

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.partitions.partition import Partition, RunBlocking
 from kafkalake.broker.partitions.pending_append import PendingAppend, nobody_waits
-from kafkalake.broker.partitions.purgatory import Purgatory
+from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, as_value
 from kafkalake.ownership import Ownership
@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 TURN_NS = 10_000_000
 """The time limit of a flush. Remaining partitions continue in the next turn of the event loop."""
 _FOREVER_NS = 1 << 63
+_WAIT_MS = 60_000
 
 CallSoon = Callable[[Callable[[], object]], object]
 
@@ -59,6 +60,26 @@ class ProduceRequest:
             finally:
                 for each in self.batches:
                     each.break_cycle()
+
+
+def is_behind(partition: Partition) -> bool:
+    """Return whether a partition is led here, and its watermark may lag what earlier leaders acknowledged."""
+    return partition.is_watermark_behind and not partition.removed
+
+
+class _WatermarkWait(DelayedOperation):
+    """Waits until the watermark of a partition is no longer behind, or for `_WAIT_MS`."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        super().__init__()
+        self._action = action
+
+    def is_complete(self, key: Hashable) -> bool:
+        assert isinstance(key, Partition)
+        return not is_behind(key)
+
+    def complete(self) -> None:
+        self._action()
 
 
 class AppendQueue:
@@ -131,6 +152,14 @@ class AppendQueue:
         """Refuse the batches that wait at a partition which is not led here any more, and complete the fetches that do."""
         self._answer_together(lambda: self._answer(partition.take_refused()))
         call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._purgatory.check, partition)
+
+    def when_caught_up(self, partition: Partition, action: Callable[[], None]) -> None:
+        """Call `action` once the watermark has reached the start of the leader's epoch, or the partition is led here no more."""
+        operation = _WatermarkWait(lambda: self.when_caught_up(partition, action) if is_behind(partition) else action())
+        if is_behind(partition):
+            self._purgatory.watch(operation, [partition], _WAIT_MS)
+        else:
+            action()
 
     def _answer_together(self, work: Callable[[], None]) -> None:
         if self.is_answering:

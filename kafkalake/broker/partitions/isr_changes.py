@@ -189,18 +189,13 @@ class IsrChanges:
         if after is not before:
             self._go_by(partition, after)
             self._advance(partition)
+        of = partition.name, self._broker_id
         if isinstance(answer, KafkaError):
-            logger.info("%s ISR not changed to %s: %s", self._name(partition), _ids(asked.broker_ids), answer.label)
+            logger.info("[Partition %s broker=%d] ISR not changed to %s: %s", *of, _ids(asked.broker_ids), answer.label)
             return is_repeated(after, asked, answer)
         if after is not before:
-            suffix = " (under-min-isr)" if after.is_under_min_isr else ""
-            logger.info(
-                "%s ISR updated to %s%s and version updated to %d",
-                self._name(partition),
-                _ids(after.isr),
-                suffix,
-                after.partition_epoch,
-            )
+            text = "[Partition %s broker=%d] ISR updated to %s" + " (under-min-isr)" * after.is_under_min_isr
+            logger.info(text + " and version updated to %d", *of, _ids(after.isr), after.partition_epoch)
         return False
 
     def _log_proposal(self, partition: Partition, what: str) -> None:
@@ -208,25 +203,22 @@ class IsrChanges:
         state, log = partition.leadership, partition.log
         assert state.proposed is not None
         lagging = [
-            each for each in state.followers if each.broker_id in state.isr and each.broker_id not in state.proposed
+            f"(brokerId: {each.broker_id}, endOffset: {each.log_end}, lastCaughtUpTimeMs: {each.caught_up_ms})"
+            for each in state.followers
+            if each.broker_id in state.isr and each.broker_id not in state.proposed
         ]
         logger.info(
-            "%s %s ISR from %s to %s. Leader: (highWatermark: %d, endOffset: %d).%s",
-            self._name(partition),
+            "[Partition %s broker=%d] %s ISR from %s to %s. Leader: (highWatermark: %d, endOffset: %d).",
+            partition.name,
+            self._broker_id,
             what,
             _ids(state.isr),
             _ids(state.proposed),
             log.high_watermark,
             log.log_end_offset,
-            " Out of sync replicas:" * bool(lagging)
-            + "".join(
-                f" (brokerId: {each.broker_id}, endOffset: {each.log_end}, lastCaughtUpTimeMs: {each.caught_up_ms})"
-                for each in lagging
-            ),
         )
-
-    def _name(self, partition: Partition) -> str:
-        return f"[Partition {partition.name} broker={self._broker_id}]"
+        if lagging:
+            logger.info("[Partition %s broker=%d] Out of sync replicas: %s", partition.name, self._broker_id, lagging)
 
 
 def _ids(isr: Iterable[int]) -> str:

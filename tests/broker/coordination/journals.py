@@ -28,6 +28,7 @@ from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.cluster.image import ClusterImage, sole_replica
+from kafkalake.cluster.replication import Leadership, ReplicaFetch, note_fetch
 from kafkalake.config.layers import Settings
 from kafkalake.errors import KafkaError
 from kafkalake.internal_topics import GROUP_JOURNAL
@@ -147,10 +148,19 @@ class Journals:
 
     def open(self, index: int, leader_epoch: int = 1) -> None:
         """The broker leads a partition, by the log that is there."""
+        self.open_as(index, alone(leader_epoch))
+
+    def open_as(self, index: int, leadership: Leadership) -> None:
+        """The broker leads a partition, which may have other replicas."""
         topic = self.topics.topic(GROUP_JOURNAL)
-        topic.replicas[index] = Partition(
-            topic, index, self.logs[index], WireCache(1 << 20).tail(), alone(leader_epoch)
-        )
+        topic.replicas[index] = Partition(topic, index, self.logs[index], WireCache(1 << 20).tail(), leadership)
+
+    def fetch_as_follower(self, index: int) -> None:
+        """A follower, broker 1, has all of a partition."""
+        partition = self.topics.topic(GROUP_JOURNAL).replicas[index]
+        end = partition.log.log_end_offset
+        partition.lead(note_fetch(partition.leadership, ReplicaFetch(1, -1, end), end, -1, 0))
+        self.append_queue.advance(partition)
 
     def publish(self) -> None:
         """Commit to Delta what it lacks."""

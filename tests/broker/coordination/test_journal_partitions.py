@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from broker.coordination.journals import CLICKS, GROUP_JOURNAL, KEY, PARTITIONS,
 from kafkalake.broker.coordination import journal_lifecycle, journal_loading
 from kafkalake.broker.groups.journal_format import GROUP_FORMAT
 from kafkalake.broker.groups.records import CommittedOffset, GroupTombstone, OffsetRecord
+from kafkalake.cluster.image import PartitionRegistration
+from kafkalake.cluster.replication import begin_leadership
 from kafkalake.errors import (
     CoordinatorLoadInProgressError,
     KafkaStorageError,
@@ -82,6 +85,58 @@ def test_a_new_topic_whose_partitions_are_given_by_the_image_is_served_when_it_i
         assert not b.journal.is_ready
         await asyncio.gather(first, second)
         assert [b.committed(index) for index in range(PARTITIONS)] == [None] * PARTITIONS
+
+    run(scenario())
+
+
+def test_a_commit_is_seen_when_the_followers_have_it_and_a_new_leader_loads_it_no_sooner(b: Journals) -> None:
+    two = PartitionRegistration(0, 1, (0, 1), (0, 1))
+
+    async def scenario() -> None:
+        b.add_topic([0, 1])
+        b.open_as(1, begin_leadership(two, 0, 0, 2, 0))
+        await b.journal.start()
+        answers = b.commit(1, 5)
+        b.turn()
+        assert (answers, b.committed(1)) == ([], None)
+        b.fetch_as_follower(1)
+        assert (answers, b.committed(1)) == ([{KEY: None}], 5)
+        b.commit(1, 6)
+        b.turn()
+        older = b.topics.topic(GROUP_JOURNAL).replicas[1]
+        b.journal.resign(1)
+        older.resign()
+        b.append_queue.leave(older)
+        b.open_as(1, begin_leadership(replace(two, leader_epoch=2), 0, b.logs[1].log_end_offset, 2, 0))
+        b.journal.lead(1)
+        b.journal.lead(1)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert b.committed(1) is CoordinatorLoadInProgressError
+        b.fetch_as_follower(1)
+        await until(loaded(b, 1))
+        assert b.committed(1) == 6
+
+    run(scenario())
+
+
+def test_a_partition_that_is_taken_away_before_its_followers_have_fetched_is_not_loaded(b: Journals) -> None:
+    async def scenario() -> None:
+        b.add_topic([0, 1])
+        two = PartitionRegistration(0, 1, (0, 1), (0, 1))
+        b.open_as(1, begin_leadership(two, 0, 0, 2, 0))
+        b.commit(1, 5)
+        partition = b.topics.topic(GROUP_JOURNAL).replicas[1]
+        partition.lead(replace(partition.leadership, epoch_start=1))
+        await b.journal.start()
+        assert b.committed(1) is CoordinatorLoadInProgressError
+        assert b.committed(0) is None
+        b.journal.resign(1)
+        partition.resign()
+        b.append_queue.leave(partition)
+        b.open(1, leader_epoch=2)
+        b.journal.lead(1)
+        await until(loaded(b, 1))
 
     run(scenario())
 
