@@ -18,6 +18,7 @@ READS = {"as_value", "str", "repr", "type", "isinstance", "print", "getattr", "e
 """Functions that take an error and keep nothing of it."""
 READ_BY = {
     "broker/partitions/fetch.py": {"corrupt"},
+    "broker/partitions/replica_fetch.py": {"corrupt"},
     "broker/partitions/scheduler.py": {"_failed"},
     "broker/groups/consumer.py": {"_failed"},
     "metadata/tables/delta_table.py": {"_after_failure", "first_line"},
@@ -25,6 +26,7 @@ READ_BY = {
     "metadata/lease.py": {"_renew_in_lock_file"},
     "server/connection.py": {"fail"},
     "server/handlers/envelope.py": {"fail"},
+    "server/handlers/fetch_segment.py": {"corrupt"},
     "server/handlers/offset_fetch.py": {"_refused"},
     "server/request.py": {"fail"},
     "server/turns.py": {"failed"},

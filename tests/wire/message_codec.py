@@ -14,6 +14,8 @@ from kafkalake.wire.messages import (
     membership,
     offsets,
     records,
+    replication,
+    reports,
     security,
     topics,
     transactions,
@@ -22,7 +24,19 @@ from kafkalake.wire.messages.codec import decode_request, decode_response, encod
 from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.shapes import structs
 
-MODULES = (cluster, controller, groups, membership, offsets, records, security, topics, transactions)
+MODULES = (
+    cluster,
+    controller,
+    groups,
+    membership,
+    offsets,
+    records,
+    replication,
+    reports,
+    security,
+    topics,
+    transactions,
+)
 
 
 @cache

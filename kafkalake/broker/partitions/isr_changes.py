@@ -194,8 +194,12 @@ class IsrChanges:
             logger.info("[Partition %s broker=%d] ISR not changed to %s: %s", *of, _ids(asked.broker_ids), answer.label)
             return is_repeated(after, asked, answer)
         if after is not before:
-            text = "[Partition %s broker=%d] ISR updated to %s" + " (under-min-isr)" * after.is_under_min_isr
-            logger.info(text + " and version updated to %d", *of, _ids(after.isr), after.partition_epoch)
+            logger.info(
+                "[Partition %s broker=%d] ISR updated to %s and version updated to %d",
+                *of,
+                _ids(after.isr),
+                after.partition_epoch,
+            )
         return False
 
     def _log_proposal(self, partition: Partition, what: str) -> None:
