@@ -113,9 +113,9 @@ class UnpublishedChanges:
         self._new.is_swapped = True
 
     def report(self) -> PartitionReport:
-        """Return everything that was not acknowledged."""
+        """Return everything that was not acknowledged, but for sealed segments above the high watermark, which may be truncated."""
         self._reported.merge(self._new)
-        self._new = _Changes()
+        self._new = _Changes(sealed=self._take_uncommitted())
         self._sequence += 1
         self._awaits = True
         all_of = self._reported
@@ -129,6 +129,14 @@ class UnpublishedChanges:
             frozenset(all_of.marked.union(self._marking)),
             all_of.is_swapped,
         )
+
+    def _take_uncommitted(self) -> dict[SegmentKey, SegmentRow]:
+        waiting: dict[SegmentKey, SegmentRow] = {}
+        for key, segment in list(self._reported.sealed.items()):
+            row = self._describe((segment.topic, segment.partition))
+            if row is not None and row.high_watermark < segment.next_offset:
+                waiting[key] = self._reported.sealed.pop(key)
+        return waiting
 
     def acknowledge(self, sequence: int, kept: Collection[TopicPartition] = ()) -> bool:
         """Forget the last report, once, if it is this one. Partitions of `kept` are reported again. Return whether it is."""

@@ -1,0 +1,258 @@
+"""What reports make of the published rows: nothing goes back, nothing is published twice, nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from memory_store import MemoryMetadataStore
+from metadata.metadata_rows import NOW_MS, partition_row, segment_row
+
+from kafkalake.broker.publishing.lake_rows import LakeRows
+from kafkalake.broker.publishing.reports import PartitionReport
+from kafkalake.broker.publishing.unpublished import UnpublishedChanges
+from kafkalake.cluster.image import NO_LEADER
+from kafkalake.errors import KafkaStorageError
+from kafkalake.metadata.store import PublishedState
+from kafkalake.metadata.tables.schemas import PartitionRow
+from kafkalake.topic_partition import TopicPartition
+
+CLICKS_0: TopicPartition = ("clicks", 0)
+CLICKS_1: TopicPartition = ("clicks", 1)
+TOPICS = {"id-clicks"}
+FULL_DISK = KafkaStorageError("no space left on device")
+
+
+class Lake:
+    """A controller's publishing of the reports of two brokers, of which each leads the partition of its number."""
+
+    def __init__(self) -> None:
+        self.store = MemoryMetadataStore()
+        self.leaders = [0, 1]
+        self.ends: dict[TopicPartition, int] = {}
+        self.brokers = [UnpublishedChanges(broker_id, self.describe) for broker_id in (0, 1)]
+        self.rows = LakeRows(1, ())
+        self.commits = 0
+
+    def describe(self, partition: TopicPartition) -> PartitionRow | None:
+        if partition not in self.ends:
+            return None
+        return partition_row(*partition, leader=self.leaders[partition[1]], end=self.ends[partition])
+
+    def append(self, partition: TopicPartition, records: int = 1) -> None:
+        self.ends[partition] = self.ends.get(partition, 0) + records
+        self.brokers[self.leaders[partition[1]]].moved(partition)
+
+    def prepare(self, *reports: PartitionReport, kept: Collection[TopicPartition] = ()) -> PublishedState | None:
+        return self.rows.prepare(reports, TOPICS, lambda _, index: self.leaders[index], kept, NOW_MS)
+
+    def publish(self, kept: Collection[TopicPartition] = ()) -> bool:
+        """Ask all brokers, commit, acknowledge. Return whether there was a commit."""
+        reports = [broker.report() for broker in self.brokers if broker]
+        state = self.prepare(*reports, kept=kept)
+        if state is not None:
+            self.store.publish(state)
+            self.rows.committed(state)
+            self.commits += 1
+        for report in reports:
+            self.brokers[report.broker_id].acknowledge(report.sequence, kept)
+        return state is not None
+
+    def publish_or_fail(self) -> None:
+        with contextlib.suppress(KafkaStorageError):
+            self.publish()
+
+    def begin_term(self, epoch: int) -> None:
+        """Another controller takes over."""
+        self.rows = LakeRows(epoch, self.store.load_partitions())
+
+    def published(self) -> list[tuple[int, int]]:
+        return [(row.partition, row.high_watermark) for row in self.store.load_partitions()]
+
+
+def test_what_all_brokers_report_is_one_commit_and_nothing_new_is_none() -> None:
+    lake = Lake()
+    lake.append(CLICKS_0)
+    lake.append(CLICKS_1, 200)
+    lake.brokers[1].sealed(segment_row(partition=1, broker=1))
+    assert lake.publish()
+    assert lake.published() == [(0, 1), (1, 200)]
+    assert len(lake.store.load_segments()) == 1
+    assert not any(lake.brokers)
+    lake.brokers[0].moved(CLICKS_0)
+    assert not lake.publish()
+    assert lake.commits == 1
+
+
+def test_only_the_rows_of_leaders_with_changes_are_written() -> None:
+    lake = Lake()
+    lake.append(CLICKS_0)
+    lake.append(CLICKS_1)
+    lake.publish()
+    lake.append(CLICKS_1)
+    state = lake.prepare(lake.brokers[1].report())
+    assert state is not None
+    assert (state.leaders, [row.partition for row in state.partitions]) == ((1,), [1])
+
+
+def test_what_was_not_acknowledged_is_reported_again_and_published_once() -> None:
+    lake = Lake()
+    lake.append(CLICKS_0, 200)
+    lake.brokers[0].sealed(segment_row(base=0))
+    lake.prepare(lake.brokers[0].report())  # this controller is killed before its commit
+    lake.begin_term(2)
+    lake.brokers[0].sealed(segment_row(base=100))
+    state = lake.prepare(lake.brokers[0].report())
+    assert state is not None
+    lake.store.publish(state)  # and this one after it
+    lake.begin_term(3)
+    lake.publish()
+    assert lake.published() == [(0, 200)]
+    assert lake.store.load_segments() == [segment_row(base=0), segment_row(base=100)]
+    assert not lake.brokers[0]
+
+
+def test_an_acknowledgement_counts_once_and_only_for_the_last_report() -> None:
+    lake = Lake()
+    lake.append(CLICKS_0)
+    changes = lake.brokers[0]
+    first, second = changes.report(), changes.report()
+    assert not changes.acknowledge(first.sequence)
+    assert changes
+    assert changes.acknowledge(second.sequence)
+    lake.append(CLICKS_0)
+    assert not changes.acknowledge(second.sequence)
+    assert changes
+
+
+def test_a_deposed_controller_is_refused_once_the_next_has_published() -> None:
+    lake = Lake()
+    lake.append(CLICKS_0, 200)
+    lake.brokers[0].sealed(segment_row())
+    late = lake.prepare(lake.brokers[0].report())
+    assert late is not None
+    lake.begin_term(2)
+    lake.brokers[0].removed(segment_row().key)
+    lake.append(CLICKS_0)
+    lake.publish()
+    with pytest.raises(KafkaStorageError, match="late"):
+        lake.store.publish(late)
+    assert lake.published() == [(0, 201)]
+    assert lake.store.load_segments() == []
+
+
+def test_reports_of_a_former_leader_change_nothing() -> None:
+    lake = Lake()
+    lake.append(CLICKS_0, 5)
+    lake.publish()
+    lake.leaders[0] = 1
+    newer = replace(partition_row(*CLICKS_0, leader=1, end=7), leader_epoch=4)
+    state = lake.prepare(PartitionReport(1, 1, [newer]))
+    assert state is not None
+    assert state.leaders == (0, 1)
+    lake.store.publish(state)
+    lake.rows.committed(state)
+    former = PartitionReport(0, 2, [partition_row(*CLICKS_0, end=9)], [segment_row()], [segment_row(base=100).key])
+    assert lake.prepare(former) is None
+    lake.leaders[0] = NO_LEADER
+    assert lake.prepare(PartitionReport(0, 2, [partition_row(*CLICKS_0, end=9)])) is None, "its epoch is older"
+
+
+def test_a_segment_of_another_replica_is_not_published_again() -> None:
+    lake = Lake()
+    lake.append(CLICKS_0, 200)
+    lake.brokers[0].sealed(segment_row(broker=0))
+    lake.publish()
+    lake.leaders[0] = 1
+    lake.brokers[1].sealed(segment_row(broker=1))
+    lake.publish()
+    assert [row.broker_id for row in lake.store.load_segments()] == [0]
+
+
+def test_a_segment_above_the_high_watermark_waits() -> None:
+    lake = Lake()
+    lake.append(CLICKS_0, 99)
+    lake.brokers[0].sealed(segment_row(size=100))
+    lake.publish()
+    assert (lake.store.load_segments(), lake.published()) == ([], [(0, 99)])
+    lake.append(CLICKS_0)
+    lake.publish()
+    assert lake.store.load_segments() == [segment_row(size=100)]
+    assert not lake.brokers[0]
+
+
+def test_a_topic_that_is_gone_has_no_rows() -> None:
+    lake = Lake()
+    lake.append(CLICKS_0)
+    lake.publish()
+    state = lake.rows.prepare((), set(), lambda *_: NO_LEADER, (), NOW_MS)
+    assert state is not None
+    assert (state.leaders, list(state.partitions)) == ((0,), [])
+
+
+def test_a_kept_last_stable_offset_is_published_later_although_nothing_moves() -> None:
+    lake = Lake()
+    lake.append(CLICKS_0, 3)
+    lake.brokers[0].marked(CLICKS_0)
+    lake.publish(kept={CLICKS_0})
+    [row] = lake.store.load_partitions()
+    assert (row.high_watermark, row.last_stable_offset) == (3, 0)
+    assert lake.brokers[0].is_marked
+    lake.publish()
+    [row] = lake.store.load_partitions()
+    assert (row.high_watermark, row.last_stable_offset) == (3, 3)
+    assert not lake.brokers[0]
+
+
+def test_a_marker_that_is_being_written_is_reported_until_it_is_published() -> None:
+    changes = UnpublishedChanges(0, lambda key: partition_row(*key))
+    changes.marking(CLICKS_0)
+    changes.acknowledge(changes.report().sequence)
+    assert changes.report().marked == {CLICKS_0}
+    changes.marked(CLICKS_0)
+    report = changes.report()
+    assert report.marked == {CLICKS_0}
+    changes.acknowledge(report.sequence)
+    assert not changes.is_marked
+
+
+_event = st.one_of(
+    st.tuples(st.just("append"), st.integers(0, 1)),
+    st.tuples(st.sampled_from(["seal", "remove"]), st.integers(0, 4)),
+    st.tuples(st.sampled_from(["publish", "report", "fail", "term"]), st.just(0)),
+)
+
+
+@given(events=st.lists(_event, max_size=40))
+def test_whatever_fails_the_tables_end_up_equal_to_the_logs(events: list[tuple[str, int]]) -> None:
+    lake = Lake()
+    lake.append(CLICKS_0, 600)
+    segments: set[int] = set()
+    term = 1
+    for event, number in events:
+        if event == "append":
+            lake.append(("clicks", number), 600)
+        elif event == "seal":
+            segments.add(number)
+            lake.brokers[0].sealed(segment_row(base=number * 100))
+        elif event == "remove":
+            segments.discard(number)
+            lake.brokers[0].removed(segment_row(base=number * 100).key)
+        elif event == "fail":
+            lake.store.fail_next.append(FULL_DISK)
+        elif event == "term":
+            term += 1
+            lake.begin_term(term)
+        elif event == "report":
+            lake.brokers[0].report()  # and it is lost
+        else:
+            lake.publish_or_fail()
+    lake.store.fail_next = []
+    lake.publish()
+    assert lake.published() == sorted((index, end) for (_, index), end in lake.ends.items())
+    assert [row.base_offset for row in lake.store.load_segments()] == [base * 100 for base in sorted(segments)]
+    assert not lake.publish()
