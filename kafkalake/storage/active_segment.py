@@ -20,14 +20,16 @@ import numpy as np
 from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.schema import PREAMBLE, footer
 from kafkalake.storage.files import read_all, write_all
-from kafkalake.storage.index import indexed_messages
+from kafkalake.storage.index import ENTRY_BYTES, decode_position
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
+from kafkalake.storage.replica_kernels import index_entries
 from kafkalake.storage.replica_run import ReplicaRun
 from kafkalake.storage.segment import FIRST_MESSAGE, Segment
 from kafkalake.storage.segment_kernels import NO_TIMESTAMP, walk_blocks
 from kafkalake.storage.segment_names import TXN_INDEX_SUFFIX
-from kafkalake.storage.txn_index import ENTRY_BYTES, encode_aborted, encode_seal
+from kafkalake.storage.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
+from kafkalake.storage.txn_index import encode_aborted, encode_seal
 
 _NOTHING = np.empty(0, dtype=np.uint8)
 _WINDOW_BYTES = 64 << 20
@@ -154,11 +156,24 @@ class ActiveSegment(Segment):
     def append_run(self, messages: Any, run: ReplicaRun) -> None:
         """Write the bytes of whole messages, which `run` describes. Raise `OSError` if I/O fails, leaving the segment unchanged."""
         origin = self._write(messages)
-        for number in indexed_messages(run.positions[:-1], self._indexed_at - origin, self._index_interval_bytes):
-            earlier = max(self.content.max_timestamp, int(run.tops[:number].max(initial=-1)))
-            self._index(int(run.bases[number]), origin + int(run.positions[number]), earlier)
+        self._index_run(run, origin)
         self.content.add(run.records, run.next_offset, run.min_timestamp, run.max_timestamp, run.max_timestamp_offset)
         self._end = origin + len(messages)
+
+    def _index_run(self, run: ReplicaRun, origin: int) -> None:
+        entries = np.empty((2, ENTRY_BYTES * len(run.bases)), dtype=np.uint8)
+        indexed_at, largest, interval = self._indexed_at, self.content.max_timestamp, self._index_interval_bytes
+        count = index_entries(
+            run.positions, run.bases, run.tops, origin, self.base_offset, indexed_at, largest, interval, entries
+        )
+        if not count:
+            return
+        entries = entries[:, : ENTRY_BYTES * int(count)]
+        self._indexed_at = decode_position(entries[0, -ENTRY_BYTES:].tobytes())
+        with contextlib.suppress(OSError):  # the entries stay in memory
+            self.index.extend(entries[0].tobytes())
+        with contextlib.suppress(OSError):
+            self.time_index.extend(entries[1].tobytes())
 
     def _write(self, data: Any) -> int:
         """Write bytes behind the last message and return their position. Raise `OSError` if I/O fails."""
@@ -180,7 +195,7 @@ class ActiveSegment(Segment):
         self._has_uncounted = True
         file = self._open_files.get(self.path_of(TXN_INDEX_SUFFIX), write=True, create=True)
         entries = b"".join(encode_aborted(each, number) for number, each in enumerate(aborted, self._aborted))
-        write_all(self._open_files.files, file.descriptor, entries, self._aborted * ENTRY_BYTES)
+        write_all(self._open_files.files, file.descriptor, entries, self._aborted * TXN_ENTRY_BYTES)
 
     def count_aborted(self, entries: int) -> None:
         """Keep the entries of `write_aborted`, after their markers were appended."""
@@ -246,7 +261,9 @@ class ActiveSegment(Segment):
         self.time_index.flush()
         if self._aborted:
             file = self._open_files.get(self.path_of(TXN_INDEX_SUFFIX), write=True, create=True)
-            write_all(self._open_files.files, file.descriptor, encode_seal(self._aborted), self._aborted * ENTRY_BYTES)
+            write_all(
+                self._open_files.files, file.descriptor, encode_seal(self._aborted), self._aborted * TXN_ENTRY_BYTES
+            )
         elif self._has_uncounted:
             reset_txn_index(self._open_files, self.path_of(TXN_INDEX_SUFFIX), [], sealed=True)
 

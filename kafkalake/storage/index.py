@@ -38,6 +38,11 @@ def encode_entry(key: int, value: int) -> bytes:
     return pair + crc32c(pair).to_bytes(4, "little")
 
 
+def decode_position(entry: bytes) -> int:
+    """Return the value of an entry that was just encoded: in an offset index the position of the message."""
+    return int(_ENTRY.unpack(entry)[1])
+
+
 def decode_entry(data: bytes | bytearray, position: int) -> tuple[int, int] | None:
     """Return (key, value) of the entry at `position`, None if its checksum fails."""
     key, value, checksum = _ENTRY.unpack_from(data, position)
@@ -98,7 +103,11 @@ class Index:
 
     def append(self, key: int, value: int) -> None:
         """Buffer an entry until the next `flush`. Keys never decrease. Raise `OSError` if I/O fails, keeping the entry."""
-        self._pending += encode_entry(key, value)
+        self.extend(encode_entry(key, value))
+
+    def extend(self, entries: bytes) -> None:
+        """Buffer encoded entries as `append` does. Raise as it does."""
+        self._pending += entries
         if len(self._pending) >= _BUFFERED_BYTES:
             self.flush()
 

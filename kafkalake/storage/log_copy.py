@@ -104,11 +104,12 @@ class LogCopy:
         if self._segments.ends_in_sealed(segment_base_offset):
             self._reload(self._segments.reopen())
         active = self._segments.active_at(segment_base_offset)
-        aborted = aborted_by_headers(run.headers, self._state.producers)
+        aborted = aborted_by_headers(run.headers, self._state.producers) if run.has_aborts else []
         if aborted:
             active.write_aborted(aborted)
             self._segments.durability.file_made()
         active.append_run(messages, run)
-        active.count_aborted(len(aborted))
+        if aborted:
+            active.count_aborted(len(aborted))
         self._state.copied(run)
         self._segments.durability.appended(max(run.records, 1))

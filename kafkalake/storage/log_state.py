@@ -60,7 +60,8 @@ class LogState:
         """Count a leader's messages whose bytes are written."""
         self.log_end_offset = run.next_offset
         self._note_timestamp(run.max_timestamp, run.max_timestamp_offset)
-        replay_headers(run.headers, self.producers, 0, self._access.clock.now_ms())
+        if len(run.headers):
+            replay_headers(run.headers, self.producers, 0, self._access.clock.now_ms())
         if run.leader_epoch > self.epochs.latest:
             replay_epochs(run.headers, self.epochs)
             self.leader_epoch = max(self.leader_epoch, run.leader_epoch)

@@ -15,7 +15,6 @@ from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.index import indexed_messages
 from kafkalake.storage.leader_epochs import LeaderEpochs
 from kafkalake.storage.producer_state import (
-    ABORT,
     AbortedTransaction,
     Attempt,
     EndMarker,
@@ -68,12 +67,9 @@ def replay_epochs(headers: Int64s, epochs: LeaderEpochs) -> None:
 
 def aborted_by_headers(headers: Int64s, producers: Producers) -> list[AbortedTransaction]:
     """Return the transactions that the batches would abort after `producers`, which stay as they are."""
-    attributes = headers[:, at.ATTRIBUTES]
-    aborts = ((attributes & at.ATTRIBUTE_CONTROL) != 0) & (headers[:, at.CONTROL_TYPE] == ABORT)
-    if not aborts.any():
-        return []
     aborted: list[AbortedTransaction] = []
     transactions = producers.open_transactions()
+    attributes = headers[:, at.ATTRIBUTES]
     relevant = (headers[:, at.PRODUCER_ID] >= 0) & ((attributes & at.ATTRIBUTE_TRANSACTIONAL) != 0)
     for header in headers[relevant].tolist():
         producer_id, offset = header[at.PRODUCER_ID], header[at.BASE_OFFSET]
