@@ -11,6 +11,7 @@ from kafkalake.broker.broker import Broker
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.retention import enforce_retention
+from kafkalake.broker.partitions.rewritten_segments import RewrittenSegments
 from kafkalake.errors import KafkaLakeError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.storage.log import Log
@@ -21,6 +22,7 @@ FLUSH_INTERVAL_MS = 200
 UPKEEP_INTERVAL_MS = 10_000
 PARTITIONS_PER_TURN = 100
 REOPEN_INTERVAL_MS = 5_000
+REWRITTEN_INTERVAL_MS = 2_000
 
 
 class Upkeep:
@@ -38,6 +40,8 @@ class Upkeep:
         broker, every = self._broker, self._broker.scheduler.every
         every("flush", lambda: FLUSH_INTERVAL_MS, self._flush_if_due)
         every("upkeep", lambda: UPKEEP_INTERVAL_MS, self._look_after_logs)
+        rewritten = RewrittenSegments(self._store, broker.replicas.fetchers, self._on_metadata)
+        every("rewritten segments", lambda: REWRITTEN_INTERVAL_MS, rewritten.look)
         every("offline replicas", lambda: REOPEN_INTERVAL_MS, self._reopen_failed)
         every("maintenance", lambda: broker.config.metadata_maintenance_interval_ms, self._maintain_metadata)
         every(

@@ -8,10 +8,11 @@ from uuid import UUID
 
 from kafkalake.broker.partitions.leader_replicas import (
     AskedReplica,
+    AskedSegment,
     FetchedReplica,
     FetchLimits,
     Segment,
-    segment_to_fetch,
+    SegmentPart,
 )
 from kafkalake.client.peers import Channel, Peers
 from kafkalake.client.requests import FETCH_AS_FOLLOWER, FETCH_SEGMENT
@@ -28,6 +29,7 @@ from kafkalake.wire.messages.records import (
 from kafkalake.wire.messages.replication import FetchSegmentRequest
 
 _NO_TOPIC_ID = UUID(int=0)
+_PART_BYTES = 4 << 20
 
 
 class ConnectedLeaderReplicas:
@@ -65,9 +67,7 @@ class ConnectedLeaderReplicas:
             for partition in topic.partitions
         ]
 
-    async def fetch_segment(
-        self, leader_id: int, asked: AskedReplica, segment: Segment, position: int, length: int, timeout_ms: int
-    ) -> memoryview:
+    async def fetch_segment(self, leader_id: int, asked: AskedSegment, position: int, timeout_ms: int) -> SegmentPart:
         topic_id, index = asked.replica
         request = FetchSegmentRequest(
             replica_id=self._broker_id,
@@ -75,17 +75,20 @@ class ConnectedLeaderReplicas:
             topic_id=topic_id,
             partition=index,
             current_leader_epoch=asked.leader_epoch,
-            base_offset=segment.base_offset,
-            generation=segment.generation,
+            base_offset=asked.base_offset,
+            generation=asked.generation,
             position=position,
-            length=length,
+            length=_PART_BYTES,
         )
         answer = await self._peers.ask(
             leader_id, FETCH_SEGMENT, request, timeout_ms=timeout_ms, channel=Channel.SEGMENTS
         )
         if answer.error_code:
             raise error_for_code(answer.error_code)
-        return memoryview(answer.data)
+        segment = Segment(
+            asked.base_offset, answer.next_offset, asked.generation, answer.size_bytes, answer.txn_index_bytes
+        )
+        return SegmentPart(segment, memoryview(answer.data))
 
 
 def _topics(asked: Sequence[AskedReplica]) -> list[FetchTopic]:
@@ -119,12 +122,10 @@ def _fetched(topic_id: UUID, found: PartitionData) -> FetchedReplica:
         memoryview(found.records or b""),
         found.segment_base_offset,
         found.ends_segment,
-        None if whole is None else _segment(whole),
+        None if whole is None or whole.base_offset < 0 else _segment(whole),
         None if diverging is None or diverging.epoch < 0 else EpochEnd(diverging.epoch, diverging.end_offset),
     )
 
 
-def _segment(whole: WholeSegment) -> Segment | None:
-    return segment_to_fetch(
-        whole.base_offset, whole.next_offset, whole.generation, whole.size_bytes, whole.txn_index_bytes
-    )
+def _segment(whole: WholeSegment) -> Segment:
+    return Segment(whole.base_offset, whole.next_offset, whole.generation, whole.size_bytes, whole.txn_index_bytes)

@@ -12,6 +12,7 @@ from kafkalake.storage.log_segments import LogSegments
 from kafkalake.storage.log_start import LogStart
 from kafkalake.storage.log_state import LogState
 from kafkalake.storage.replica_read import SegmentRef
+from kafkalake.storage.segment_copy import SegmentCopy
 
 
 class LogFollower(LogReader):
@@ -40,6 +41,10 @@ class LogFollower(LogReader):
         """
         with self._access.lock, self._access.guarded("truncate"):
             self._copy.truncate(offset, below_high_watermark=below_high_watermark)
+
+    def begin_copy(self, base_offset: int, generation: int) -> SegmentCopy:
+        """Return a temporary file for a segment that is copied piece by piece, for `install_segment`."""
+        return SegmentCopy(self._access, base_offset, generation)
 
     def install_segment(self, ref: SegmentRef, path: str) -> None:
         """Make the leader's segment `ref` part of the log, from the temporary file at `path` (in the log's directory, `.tmp`).

@@ -15,10 +15,11 @@ from kafkalake.broker.partitions.fetchers import Fetchers
 from kafkalake.broker.partitions.followers import Follower
 from kafkalake.broker.partitions.leader_replicas import (
     AskedReplica,
+    AskedSegment,
     FetchedReplica,
     FetchLimits,
     ReplicaId,
-    Segment,
+    SegmentPart,
 )
 from kafkalake.cluster.replication import EpochEnd, diverging_epoch
 from kafkalake.config.layers import Settings
@@ -37,6 +38,7 @@ from kafkalake.storage.segment_names import DATA_SUFFIX
 TOPIC = UUID(int=7)
 LEADER, FOLLOWER = 1, 2
 TURNS = 50
+PART_BYTES = 1_000
 
 
 class LeadersHere:
@@ -51,6 +53,9 @@ class LeadersHere:
         self.refused: dict[ReplicaId, KafkaError] = {}
         self.is_cut = False
         self.asked: list[Sequence[AskedReplica]] = []
+        self.parts: list[int] = []
+        self.breaks_after: int | None = None
+        """The number of parts of segments after which one connection breaks."""
         self.change: Callable[[FetchedReplica], None] = lambda fetched: None
         self._moved = asyncio.Event()
         self._known: dict[ReplicaId, int] = {}
@@ -121,14 +126,17 @@ class LeadersHere:
             answer.ends_segment, answer.whole = read.ends_segment, read.whole
         return answer
 
-    async def fetch_segment(
-        self, leader_id: int, asked: AskedReplica, segment: Segment, position: int, length: int, timeout_ms: int
-    ) -> memoryview:
-        if self.is_cut:
+    async def fetch_segment(self, leader_id: int, asked: AskedSegment, position: int, timeout_ms: int) -> SegmentPart:
+        self.parts.append(position)
+        if self.is_cut or len(self.parts) - 1 == self.breaks_after:
             raise BrokerRefusedError("cut off")
         if asked.replica in self.refused:
             raise self.refused[asked.replica]
-        return memoryview(self.logs[asked.replica][0].read_segment_file(segment, position, length))
+        log, _ = self.logs[asked.replica]
+        whole = log.read_replica(asked.base_offset, 1).whole
+        if whole is None or (whole.base_offset, whole.generation) != (asked.base_offset, asked.generation):
+            raise OffsetOutOfRangeError()
+        return SegmentPart(whole, memoryview(log.read_segment_file(whole, position, PART_BYTES)))
 
 
 class ReplicaPairs:

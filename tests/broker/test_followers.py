@@ -6,15 +6,18 @@ import errno
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
-from broker.replica_pairs import TOPIC, LeadersHere, ReplicaPairs, data_of, run
+from broker.replica_pairs import PART_BYTES, TOPIC, LeadersHere, ReplicaPairs, data_of, run
 from faulty_files import FaultyFiles
 from record_batches import simple_batch
 from storage.partition_logs import append
 
 from kafkalake.broker.partitions.leader_replicas import FetchedReplica
 from kafkalake.errors import KafkaStorageError, UnknownTopicIdError
+from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log import Log
+from kafkalake.storage.rewrite import RewriteRule, rewrite
 
 
 def fill(log: Log, epoch: int, count: int = 10, size: int = 400) -> None:
@@ -22,6 +25,16 @@ def fill(log: Log, epoch: int, count: int = 10, size: int = 400) -> None:
     log.take_over(epoch)
     for number in range(count):
         append(log, simple_batch([b"%d-%d" % (epoch, number) + bytes(size)]), epoch=epoch)
+
+
+def rewritten(log: Log, first: int, last: int) -> RewrittenSegment:
+    """Rewrite the sealed segments from one to another as a job does, with every other record, and adopt the new one."""
+    old = log.sealed_segments()[first : last + 1]
+    kept = np.arange(old[0].base_offset, old[-1].next_offset, 2)
+    new = rewrite([each.path for each in old], log.directory, 1, RewriteRule(kept, frozenset(), {}, 0, 0)).segment
+    ref = RewrittenSegment(new.base_offset, new.next_offset, new.generation)
+    assert log.adopt_rewritten([ref]) == []
+    return ref
 
 
 def has_all(follower: Log, leader: Log) -> bool:
@@ -240,6 +253,50 @@ def test_a_replica_whose_disk_fails_is_offline_and_the_others_go_on(tmp_path: Pa
         pairs.leaders.appended()
         await pairs.until(lambda: has_all(other, other_leader))
         assert not pairs.failed
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def test_rewritten_segments_are_copied_as_files_and_a_broken_copy_goes_on_where_it_was(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        fill(leader, 1, 40)
+        rewritten(leader, 2, 6)
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        pairs.leaders.breaks_after = 2
+        pairs.follow(log, 1)
+        await pairs.until(lambda: len(pairs.leaders.parts) == 3)
+        await pairs.turns()
+        assert pairs.leaders.parts == [0, PART_BYTES, 2 * PART_BYTES]
+        await pairs.advance(50)
+        await pairs.until(lambda: has_all(log, leader))
+        assert pairs.leaders.parts[3:5] == [2 * PART_BYTES, 3 * PART_BYTES]
+        assert data_of(log) == data_of(leader)
+        assert log.generations == leader.generations != {}
+        assert not list(Path(log.directory).glob("*.tmp"))
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def test_a_segment_that_was_rewritten_later_is_copied_while_records_are_fetched(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        fill(leader, 1, 40)
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        follower = pairs.follow(log, 1)
+        await pairs.until(lambda: has_all(log, leader))
+        new = rewritten(leader, 2, 6)
+        append(leader, simple_batch([b"later"]), epoch=1)
+        pairs.fetchers.copy_rewritten(follower, new.base_offset, new.generation)
+        pairs.leaders.appended()
+        await pairs.until(lambda: has_all(log, leader) and log.generations == leader.generations)
+        log.remove_deleted_files()
+        leader.remove_deleted_files()
+        assert data_of(log) == data_of(leader)
         await pairs.fetchers.stop_all()
 
     run(test)

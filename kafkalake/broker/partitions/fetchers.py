@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafkalake.broker.partitions.followers import PAUSE_MS_MIN, Follower
@@ -20,7 +20,9 @@ from kafkalake.broker.partitions.leader_replicas import (
     FetchLimits,
     LeaderReplicas,
     ReplicaId,
+    Segment,
 )
+from kafkalake.broker.partitions.segment_copies import SegmentCopies
 from kafkalake.clock import Clock
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import KafkaError, KafkaLakeError, KafkaStorageError, OffsetOutOfRangeError, as_value
@@ -57,6 +59,7 @@ class Fetchers:
         self.config = config
         self.run_blocking = run_blocking
         self.later = later
+        self.copies = SegmentCopies(leaders, config, run_blocking)
         self._failed = failed
         self._followers: dict[ReplicaId, Follower] = {}
         self._fetchers: dict[tuple[int, int], _Fetcher] = {}
@@ -65,7 +68,7 @@ class Fetchers:
         """Return the follower, None if the replica follows nobody."""
         return self._followers.get(replica)
 
-    def followers(self) -> Iterable[Follower]:
+    def followers(self) -> Collection[Follower]:
         """Return all followers."""
         return self._followers.values()
 
@@ -88,19 +91,27 @@ class Fetchers:
         for fetcher in list(self._fetchers.values()):
             for follower in stopped:
                 fetcher.remove(follower.replica)
-        copying = {each.copying for each in stopped if each.copying is not None}
-        for task in copying:
-            task.cancel()
-        if copying:
-            await asyncio.wait(copying)
-        under_way = {each.under_way for each in stopped if each.under_way is not None and not each.under_way.done()}
-        if under_way:
-            await asyncio.wait(under_way)
+        await _end(
+            {task for each in stopped for task in each.tasks}, {work for each in stopped for work in each.under_way}
+        )
+        self.copies.forget(stopped)
         for key, fetcher in list(self._fetchers.items()):
             if fetcher.is_empty:
                 del self._fetchers[key]
                 fetcher.stop()
         return stopped
+
+    def copy_rewritten(self, follower: Follower, base_offset: int, generation: int) -> None:
+        """Copy a newer generation of a segment that the follower has, while its messages are fetched. It may fail."""
+
+        async def copy() -> None:
+            try:
+                await self.copies.copy(follower, base_offset, generation)
+            except KafkaLakeError as error:
+                logger.info("rewritten segment not copied partition=%s error=%s", follower.name, error)
+
+        if not follower.tasks:
+            follower.copy_by(asyncio.get_running_loop().create_task(copy()), is_next=False)
 
     async def stop_all(self) -> list[Follower]:
         """Fetch nothing more."""
@@ -262,8 +273,22 @@ class _Fetcher:
         else:
             if follower.succeeded():
                 logger.info("replica fetched again partition=%s leader=%d", follower.name, self._leader_id)
+            if fetched.whole is not None:
+                copying = asyncio.get_running_loop().create_task(self._copy(follower, fetched.whole))
+                follower.copy_by(copying, is_next=True)
             if len(fetched.messages):
                 self._followers[follower.replica] = self._followers.pop(follower.replica)
+
+    async def _copy(self, follower: Follower, segment: Segment) -> None:
+        """Copy the segment with which the log continues, and fetch it then."""
+        error: KafkaLakeError | None = None
+        try:
+            await self._fetchers.copies.copy(follower, segment.base_offset, segment.generation)
+        except KafkaLakeError as failed:
+            error = as_value(failed)
+        if error is not None and self._followers.get(follower.replica) is follower:
+            self._put_off(follower, error)
+        asyncio.get_running_loop().call_soon(self.wake)  # when this task has ended
 
     def _put_off(self, follower: Follower, error: KafkaLakeError) -> None:
         """Fetch a partition again after a pause."""
@@ -272,6 +297,16 @@ class _Fetcher:
         if pause_ms == PAUSE_MS_MIN:
             logger.warning("replica not fetched partition=%s leader=%d error=%s", follower.name, self._leader_id, error)
         fetchers.later(pause_ms, self.wake)
+
+
+async def _end(tasks: Iterable[asyncio.Task[None]], work: set[asyncio.Future[Any]]) -> None:
+    """Cancel the tasks, and wait for them and for the work of threads."""
+    waited: set[asyncio.Future[Any]] = set(work)
+    for task in tasks:
+        task.cancel()
+        waited.add(task)
+    if waited:
+        await asyncio.wait(waited)
 
 
 def _take(follower: Follower, fetched: FetchedReplica) -> KafkaLakeError | None:

@@ -22,10 +22,21 @@ PAUSE_MS_MIN = 50
 class Follower:
     """A replica that follows `leader_id` in `leader_epoch`. Its log is used by nothing else that changes it.
 
-    under_way: the work on the log that is running in a thread, which must end before somebody else uses the log.
+    under_way: the work on the log that is running in threads, which must end before somebody else uses the log.
     """
 
-    __slots__ = ("_pause_ms", "copying", "leader_epoch", "leader_id", "log", "name", "replica", "retry_ms", "under_way")
+    __slots__ = (
+        "_copying",
+        "_pause_ms",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "name",
+        "replica",
+        "retry_ms",
+        "tasks",
+        "under_way",
+    )
 
     def __init__(self, replica: ReplicaId, name: str, log: Log, leader_id: int, leader_epoch: int) -> None:
         self.replica = replica
@@ -36,9 +47,10 @@ class Follower:
         self.retry_ms = 0
         """The time, of a monotonic clock, before which it is not fetched again."""
         self._pause_ms = 0
-        self.under_way: asyncio.Future[Any] | None = None
-        self.copying: asyncio.Task[None] | None = None
-        """The copying of a whole segment. Meanwhile it is not fetched."""
+        self.under_way: set[asyncio.Future[Any]] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        """The copies of whole segments that are being made."""
+        self._copying: asyncio.Task[None] | None = None
 
     def ask(self, max_bytes: int) -> AskedReplica:
         """Return what to fetch next."""
@@ -87,14 +99,16 @@ class Follower:
 
     def _append(self, fetched: FetchedReplica) -> None:
         log = self.log
-        if fetched.segment_base_offset >= 0:  # without messages too: the leader may have begun the next segment
+        if (
+            fetched.segment_base_offset >= 0 and fetched.whole is None
+        ):  # without messages too: the leader may have begun the next segment
             log.append_replica(fetched.messages, fetched.segment_base_offset, ends_segment=fetched.ends_segment)
         if log.flush_due():
             log.flush()
         log.advance_high_watermark(min(fetched.high_watermark, log.log_end_offset))
         start = min(fetched.log_start_offset, log.high_watermark)
         if start > log.log_start_offset:
-            log.delete_records_before(start)
+            log.raise_start(start)
 
     def _truncate(self, diverging: EpochEnd) -> None:
         """Cut the log where it parts from the leader's. After a clean election that is not below the high watermark."""
@@ -119,13 +133,21 @@ class Follower:
 
     def work_until(self, done: asyncio.Future[Any]) -> None:
         """Note work on the log that runs in a thread."""
-        self.under_way = done
+        self.under_way.add(done)
+        done.add_done_callback(self.under_way.discard)
+
+    def copy_by(self, task: asyncio.Task[None], *, is_next: bool) -> None:
+        """Note a task that copies a whole segment. `is_next`: it continues the log, which is not fetched meanwhile."""
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        if is_next:
+            self._copying = task
 
     # Pauses after errors
 
     def is_due(self, now_ms: int) -> bool:
         """Return whether it may be fetched now."""
-        return self.retry_ms <= now_ms and self.copying is None
+        return self.retry_ms <= now_ms and (self._copying is None or self._copying.done())
 
     def pause(self, now_ms: int, pause_ms_max: int) -> int:
         """Fetch again after a pause, and return its length in ms. It doubles as long as there are errors."""

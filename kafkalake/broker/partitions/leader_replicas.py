@@ -56,13 +56,20 @@ class FetchedReplica:
     diverging: EpochEnd | None = None
 
 
-def segment_to_fetch(
-    base_offset: int, next_offset: int, generation: int, size_bytes: int, txn_index_bytes: int
-) -> SegmentRef | None:
-    """Return the segment that a leader names to be fetched as a file, None if it names none."""
-    if base_offset < 0:
-        return None
-    return SegmentRef(base_offset, next_offset, generation, size_bytes, txn_index_bytes)
+class AskedSegment(NamedTuple):
+    """A sealed segment to copy, in the leader epoch that the follower knows."""
+
+    replica: ReplicaId
+    leader_epoch: int
+    base_offset: int
+    generation: int
+
+
+class SegmentPart(NamedTuple):
+    """Bytes of a sealed segment, and what the whole of it is."""
+
+    segment: Segment
+    data: memoryview
 
 
 class FetchLimits(NamedTuple):
@@ -86,8 +93,6 @@ class LeaderReplicas(Protocol):
         """
         ...
 
-    async def fetch_segment(
-        self, leader_id: int, asked: AskedReplica, segment: SegmentRef, position: int, length: int, timeout_ms: int
-    ) -> memoryview:
-        """Return at most `length` bytes of a sealed segment from `position` on. Raise as `fetch`, or the partition's error."""
+    async def fetch_segment(self, leader_id: int, asked: AskedSegment, position: int, timeout_ms: int) -> SegmentPart:
+        """Return a part of a sealed segment, from `position` on, that is not empty. Raise as `fetch`, or the partition's error."""
         ...

@@ -42,7 +42,6 @@ from kafkalake.storage.log import Log
 logger = logging.getLogger(__name__)
 
 PARTITIONS_PER_TURN = 250
-"""Partitions placed before other requests get the event loop."""
 
 
 class ReplicaObserver(Protocol):
@@ -124,9 +123,10 @@ class Replicas:
         """Return the replicas whose log could not be opened, or has failed."""
         return self._idle.failed
 
-    def follower(self, replica: ReplicaId) -> Follower | None:
-        """Return a replica that follows a leader, None if it does not."""
-        return self._fetchers.find(replica)
+    @property
+    def fetchers(self) -> Fetchers:
+        """The replicas that follow a leader."""
+        return self._fetchers
 
     def _log_failed(self, follower: Follower, error: KafkaError) -> None:
         """Take a follower offline whose log has failed."""
@@ -162,11 +162,7 @@ class Replicas:
             changes = changed_partitions(image, {**known, **new})
             gone = [topic for topic_id, topic in known.items() if topic_id not in image.partitions]
             await self._prepare(changes, gone)
-            for topic in gone:
-                self._topics.remove(topic)
-            for topic in new.values():
-                self._topics.add(topic)
-            self._topics.apply(image)
+            self._topics.apply(image, new.values(), gone)
             await self._place_all(changes)
             self._configure_changed(known, by_id)
             for topic in gone:
@@ -203,9 +199,9 @@ class Replicas:
         await self._take_over(changes)
 
     def _is_new(self, change: ReplicaChange) -> bool:
-        is_here = self._broker_id in change.registered.replicas
         has_log = change.number in change.topic.replicas or change.replica in self._idle.all
-        return is_here and not has_log and self._fetchers.find(change.replica) is None
+        is_new = not has_log and self._fetchers.find(change.replica) is None
+        return is_new and self._broker_id in change.registered.replicas
 
     def _follows(self, change: ReplicaChange) -> bool:
         """Return whether the replica follows already as the registration says."""
@@ -371,8 +367,8 @@ class Replicas:
             call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_removed, partition)
             call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._leave, partition)
         idle = {replica[1]: self._idle.take(replica) for replica in self._idle.of_topic(topic.topic_id)}
-        logs = {index: partition.log for index, partition in topic.replicas.items()}
-        logs |= {index: log for index, log in idle.items() if log is not None}
+        led = {index: partition.log for index, partition in topic.replicas.items()}
+        logs = led | {index: log for index, log in idle.items() if log is not None}
         self._retired.begin(self._retired.retire(topic, logs, list({*topic.replicas, *idle})))
         logger.info("topic deleted topic=%s topic_id=%s", topic.name, topic.topic_id)
 

@@ -106,9 +106,13 @@ class Topics:
         else:
             self._flushed_by_time.discard(topic)
 
-    def apply(self, image: ClusterImage) -> None:
-        """Follow a newer version of the cluster's image."""
+    def apply(self, image: ClusterImage, new: Iterable[Topic] = (), gone: Iterable[Topic] = ()) -> None:
+        """Follow a newer version of the cluster's image, in which topics are new or gone."""
         assert image.version > self.image.version
+        for topic in gone:
+            self.remove(topic)
+        for topic in new:
+            self.add(topic)
         self.image = image
         for topic in self._by_id.values():
             topic.registrations = image.partitions.get(topic.topic_id, ())

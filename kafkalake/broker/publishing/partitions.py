@@ -164,13 +164,16 @@ class PartitionReporter:
             self.changes.moved(key)
 
     def load_swapped(self) -> dict[PartitionId[str], list[RewrittenSegment]]:
-        """Return this broker's segments rewritten by jobs since the last call (the first call: ever). Blocking."""
+        """Return the segments rewritten by jobs since the last call (the first call: ever). Blocking.
+
+        A row is true of every replica, in whose directory the job wrote: one that lacks the file keeps the older segments.
+        """
         found = self._store.load_swapped(self._swapped_read)
         if found is None:
             return {}
         self._swapped_read = found.position
         segments: dict[PartitionId[str], list[RewrittenSegment]] = {}
-        for row in self._own(found.rows):
+        for row in found.rows:
             swapped = RewrittenSegment(row.base_offset, row.next_offset, row.generation)
             segments.setdefault((row.topic_id, row.partition), []).append(swapped)
         return segments
@@ -287,10 +290,6 @@ class PartitionReporter:
             last_stable_offset=log.last_stable_offset,
             log_end_offset=log.log_end_offset,
         )
-
-    def _own(self, rows: Iterable[SegmentRow]) -> list[SegmentRow]:
-        """Return the rows of segments among this broker's logs."""
-        return [row for row in rows if row.broker_id == self.broker_id]
 
     def _segments_of(self, partition: Partition) -> _Segments:
         return _Segments(self, partition.topic.name, str(partition.topic.topic_id), partition.index)

@@ -1,4 +1,5 @@
-"""FetchSegment (10003, kafkalake's own), version 0: bytes of a sealed segment that a job has rewritten, for a follower.
+"""FetchSegment (10003, kafkalake's own), version 0: bytes of a sealed segment that a job has rewritten, and its size, for a
+follower.
 
 Only for brokers, as a follower's Fetch. At most 4 MiB an answer, read in a thread. OFFSET_OUT_OF_RANGE if the leader has no segment
 of that generation any more: the follower fetches again and learns of the newer one.
@@ -27,14 +28,14 @@ async def handle(request: Request[FetchSegmentRequest]) -> FetchSegmentResponse:
     try:
         if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
             raise ClusterAuthorizationError()
-        return FetchSegmentResponse(data=await _read(request, request.body))
+        return await _read(request, request.body)
     except CorruptSegmentError as error:
         return FetchSegmentResponse(error_code=corrupt(error).code)
     except KafkaError as error:
         return FetchSegmentResponse(error_code=error.code)
 
 
-async def _read(request: Request[FetchSegmentRequest], body: FetchSegmentRequest) -> bytes:
+async def _read(request: Request[FetchSegmentRequest], body: FetchSegmentRequest) -> FetchSegmentResponse:
     if body.position < 0 or body.length < 0:
         raise InvalidRequestError("the position and the length of a part of a segment are not negative")
     asked = FollowedPartition(
@@ -43,4 +44,10 @@ async def _read(request: Request[FetchSegmentRequest], body: FetchSegmentRequest
     fetch = FollowerFetch(body.replica_id, body.replica_epoch, (asked,), 0, 1, 0)
     partition, segment = request.context.broker.replica_fetches.segment(fetch, body.generation)
     length = min(body.length, SEGMENT_BYTES_MAX)
-    return await request.context.run_in_thread(lambda: partition.log.read_segment_file(segment, body.position, length))
+    data = await request.context.run_in_thread(lambda: partition.log.read_segment_file(segment, body.position, length))
+    return FetchSegmentResponse(
+        next_offset=segment.next_offset,
+        size_bytes=segment.size_bytes,
+        txn_index_bytes=segment.txn_index_bytes,
+        data=data,
+    )

@@ -21,4 +21,7 @@ class FetchSegmentRequest(Message):
 
 class FetchSegmentResponse(Response):
     error_code: int = 0
+    next_offset: int = -1
+    size_bytes: int = 0
+    txn_index_bytes: int = 0
     data: Buffer = b""

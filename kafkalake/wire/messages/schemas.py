@@ -154,6 +154,9 @@ class FetchSegmentResponse:
     __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
     throttle_time: i32 = field(metadata={"kafka_type": "int32"})
     error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    next_offset: i64 = field(metadata={"kafka_type": "int64"})
+    size_bytes: i64 = field(metadata={"kafka_type": "int64"})
+    txn_index_bytes: i64 = field(metadata={"kafka_type": "int64"})
     data: bytes = field(metadata={"kafka_type": "bytes"})
 
 
