@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 from contract.wire_client import batch, code, decode, encode, values_of
-from simulation.machine import Connection, Machine
+from simulation.network import Link
+from simulation.universe import Universe
 
 FETCH_VERSION = 12
 TIMEOUT_S = 60.0
@@ -62,8 +63,8 @@ class Transaction:
 class Ledger:
     """All that clients know together."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, universe: Universe) -> None:
+        self.universe = universe
         self.written: dict[Key, Written] = defaultdict(Written)
         self.transactions: list[Transaction] = []
 
@@ -137,36 +138,27 @@ def _offsets(partition: Any) -> tuple[int, int, int]:
 
 
 class Client:
-    """One connection, made anew when it is lost. One request after the other, or several with `send`."""
+    """A connection to each broker, made anew when it is lost. One request after the other, or several with `send`."""
 
-    def __init__(self, machine: Machine, name: str) -> None:
-        self.machine = machine
+    def __init__(self, universe: Universe, name: str) -> None:
+        self.universe = universe
         self.name = name
-        self._connection: Connection | None = None
-        self._number = 0
-        self._buffer = bytearray()
-        self._waiting: deque[tuple[str, int, int, asyncio.Future[Any]]] = deque()
+        self._sessions: dict[int, Session] = {}
 
-    def send(self, api: str, version: int, **values: Any) -> asyncio.Future[Any]:
-        """Send a request. The answer is a future, which fails with `ConnectionError`. Raise `ConnectionError`."""
-        return self.send_frame(api, version, encode(api, version, 0, values))
+    def send(self, api: str, version: int, to: int | None = None, **values: Any) -> asyncio.Future[Any]:
+        """Send a request to a broker, any if None. The answer is a future, which fails with `ConnectionError`, as this does."""
+        return self.send_frame(api, version, encode(api, version, 0, values), to)
 
-    def send_frame(self, api: str, version: int, frame: bytes) -> asyncio.Future[Any]:
+    def send_frame(self, api: str, version: int, frame: bytes, to: int | None = None) -> asyncio.Future[Any]:
         """As `send`, for a request that is encoded already; it gets the next correlation id."""
-        if self._connection is None:
-            self._buffer.clear()
-            holder: list[Connection] = []
-            self._connection = self.machine.connect(lambda data: self._received(holder[0], data))
-            holder.append(self._connection)
-        self._number += 1
-        answer = self.machine.loop.create_future()
-        self._waiting.append((api, version, self._number, answer))
-        self._connection.send(frame[:8] + struct.pack(">i", self._number) + frame[12:])
-        return answer
+        to = self.universe.any_broker() if to is None else to
+        if to not in self._sessions:
+            self._sessions[to] = Session(self.universe, self.name, to)
+        return self._sessions[to].send(api, version, frame)
 
-    async def call(self, api: str, version: int, **values: Any) -> Any:
+    async def call(self, api: str, version: int, to: int | None = None, **values: Any) -> Any:
         """Return the answer. Raise `ConnectionError`."""
-        return await self.answer(api, self.send(api, version, **values))
+        return await self.answer(api, self.send(api, version, to, **values))
 
     async def answer(self, api: str, answer: asyncio.Future[Any]) -> Any:
         """Wait for it. Raise `ConnectionError`."""
@@ -175,25 +167,79 @@ class Client:
         except TimeoutError:
             raise Violation(f"{self.name}: {api} was not answered") from None
 
-    async def insist(self, api: str, version: int, error_of: Any, **values: Any) -> Any:
-        """Return the answer, asking again after errors that pass and on new connections."""
-        began = self.machine.loop.time()
+    async def insist(
+        self,
+        api: str,
+        version: int,
+        error_of: Any,
+        to: Callable[[], int] | None = None,
+        coordinator: Coordinator | None = None,
+        **values: Any,
+    ) -> Any:
+        """Return the answer, asking again after errors that pass and on new connections. `to` is asked for the broker each time."""
+        began = self.universe.loop.time()
         while True:
             try:
-                answer = await self.call(api, version, **values)
+                broker = to() if to is not None else None
+                if coordinator is not None:
+                    broker = await self.find(coordinator)
+                answer = await self.call(api, version, broker, **values)
                 if error_of(answer) not in RETRIED:
                     return answer
                 why = str(error_of(answer))
             except ConnectionError as error:
                 why = str(error)
-            refuse(self.machine.loop.time() - began > 3 * TIMEOUT_S, self.name, api, "does not succeed:", why)
+            refuse(self.universe.loop.time() - began > 3 * TIMEOUT_S, self.name, api, "does not succeed:", why)
             await asyncio.sleep(PAUSE_S)
 
-    def _received(self, connection: Connection, data: bytes | None) -> None:
-        if connection is not self._connection:
+    async def find(self, coordinator: Coordinator) -> int:
+        """Return the broker that coordinates a group or transactional id. Raise `ConnectionError`."""
+        found = await self.call("FindCoordinator", 3, key=coordinator.key, key_type=coordinator.kind)
+        if code(found.error_code) != NONE:
+            raise ConnectionError(f"no coordinator: {code(found.error_code)}")
+        return int(found.node_id)
+
+    def hang_up(self) -> None:
+        for session in self._sessions.values():
+            session.hang_up()
+
+
+class Coordinator(NamedTuple):
+    """The coordinator of a group (kind 0) or transactional id (1)."""
+
+    key: str
+    kind: int
+
+
+class Session:
+    """One connection to one broker at a time."""
+
+    def __init__(self, universe: Universe, name: str, broker_id: int) -> None:
+        self._universe = universe
+        self._name = name
+        self._broker_id = broker_id
+        self._link: Link | None = None
+        self._number = 0
+        self._buffer = bytearray()
+        self._waiting: deque[tuple[str, int, int, asyncio.Future[Any]]] = deque()
+
+    def send(self, api: str, version: int, frame: bytes) -> asyncio.Future[Any]:
+        if self._link is None:
+            self._buffer.clear()
+            holder: list[Link] = []
+            self._link = self._universe.connect(self._broker_id, lambda data: self._received(holder[0], data))
+            holder.append(self._link)
+        self._number += 1
+        answer = self._universe.loop.create_future()
+        self._waiting.append((api, version, self._number, answer))
+        self._link.send(frame[:8] + struct.pack(">i", self._number) + frame[12:])
+        return answer
+
+    def _received(self, link: Link, data: bytes | None) -> None:
+        if link is not self._link:
             return
         if data is None:
-            self._connection = None
+            self._link = None
             while self._waiting:
                 *_, answer = self._waiting.popleft()
                 if not answer.done():
@@ -209,13 +255,13 @@ class Client:
             del self._buffer[: 4 + size]
             api, version, number, answer = self._waiting.popleft()
             body = decode(api, version, number, frame)
-            self.machine.trace.add(self.name, api, version, len(frame))
+            self._universe.trace.add(self._name, self._broker_id, api, version, len(frame))
             if not answer.done():
                 answer.set_result(body)
 
     def hang_up(self) -> None:
-        if self._connection is not None:
-            self._connection.hang_up()
+        if self._link is not None:
+            self._link.hang_up()
 
 
 def batches_of(data: bytes | None) -> Iterator[tuple[int, int, int, list[tuple[int, bytes]]]]:
@@ -266,7 +312,7 @@ class Reader:
         self._ledger = ledger
         self._key = key
         self._committed = committed
-        self.client = Client(ledger.machine, f"reader of {key[0]}-{key[1]} {'committed' if committed else 'all'}")
+        self.client = Client(ledger.universe, f"reader of {key[0]}-{key[1]} {'committed' if committed else 'all'}")
         self.offset = 0
         self.records: dict[int, bytes] = {}
 
@@ -274,7 +320,9 @@ class Reader:
         """Fetch once. Return whether the end was reached. Raise `ConnectionError`."""
         known = self._ledger.offsets(self._key)
         request = fetch_frame(self._key, self.offset, committed=self._committed)
-        answer = await self.client.answer("Fetch", self.client.send_frame("Fetch", FETCH_VERSION, request))
+        answer = await self.client.answer(
+            "Fetch", self.client.send_frame("Fetch", FETCH_VERSION, request, self._leader())
+        )
         partition = answer.responses[0].partitions[0]
         error = code(partition.error_code)
         if error == OFFSET_OUT_OF_RANGE:
@@ -290,10 +338,14 @@ class Reader:
         self._take(partition)
         return self.offset >= (partition.last_stable_offset if self._committed else partition.high_watermark)
 
+    def _leader(self) -> int:
+        return self._ledger.universe.leader(*self._key)
+
     async def _earliest(self) -> int:
         topic, index = self._key
         asked = [{"partition_index": index, "timestamp": -2}]
-        answer = await self.client.call("ListOffsets", 6, replica_id=-1, topics=[{"name": topic, "partitions": asked}])
+        topics = [{"name": topic, "partitions": asked}]
+        answer = await self.client.call("ListOffsets", 6, self._leader(), replica_id=-1, topics=topics)
         return int(answer.topics[0].partitions[0].offset)
 
     def _take(self, partition: Any) -> None:
@@ -319,14 +371,14 @@ class Reader:
 
     async def read_to_end(self) -> dict[int, bytes]:
         """Return all records, once the broker answers."""
-        began = self._ledger.machine.loop.time()
+        began = self._ledger.universe.loop.time()
         while True:
             try:
                 if await self.poll():
                     return self.records
             except ConnectionError:
                 await asyncio.sleep(PAUSE_S)
-            refuse(self._ledger.machine.loop.time() - began > 3 * TIMEOUT_S, self._key, "cannot be read to its end")
+            refuse(self._ledger.universe.loop.time() - began > 3 * TIMEOUT_S, self._key, "cannot be read to its end")
 
 
 class Producer:
@@ -337,8 +389,8 @@ class Producer:
         self.name = name
         self._keys = keys
         self._acks = acks
-        self._random = ledger.machine.random
-        self.client = Client(ledger.machine, name)
+        self._random = ledger.universe.random
+        self.client = Client(ledger.universe, name)
         self._sequences: dict[Key, int] = defaultdict(int)
         self.producer_id = -1
         self._pending: deque[tuple[Key, int, list[bytes]]] = deque()
@@ -392,6 +444,7 @@ class Producer:
             self.client.send(
                 "Produce",
                 9,
+                self._ledger.universe.leader(*key),
                 transactional_id=None,
                 acks=self._acks,
                 timeout=10_000,
@@ -424,7 +477,7 @@ class Producer:
             await asyncio.sleep(PAUSE_S)
 
     def _batch(self, sequence: int, values: list[bytes]) -> bytes:
-        now_ms = self._ledger.machine.clock.now_ms()
+        now_ms = self._ledger.universe.clock.now_ms()
         return batch(
             [(None, value) for value in values],
             timestamp=now_ms,
@@ -450,12 +503,13 @@ class TransactionalProducer:
         self._ledger = ledger
         self.name = name
         self._keys = keys
-        self._random = ledger.machine.random
-        self.client = Client(ledger.machine, name)
+        self._random = ledger.universe.random
+        self.client = Client(ledger.universe, name)
         self._producer_id = self._epoch = -1
         self._sequences: dict[Key, int] = {}
         self._is_fenced = True
         self.group = f"group of {name}"
+        self._coordinator = Coordinator(name, 1)
 
     async def run(self, transactions: int) -> None:
         for number in range(transactions):
@@ -476,13 +530,11 @@ class TransactionalProducer:
         await self._check_offset()
 
     async def _init(self) -> None:
-        await self.client.insist(
-            "FindCoordinator", 3, lambda answer: code(answer.error_code), key=self.name, key_type=1
-        )
         answer = await self.client.insist(
             "InitProducerId",
             4,
             lambda answer: code(answer.error_code),
+            coordinator=self._coordinator,
             transactional_id=self.name,
             transaction_timeout=30_000,
             producer_id=-1,
@@ -503,6 +555,7 @@ class TransactionalProducer:
                 lambda answer: code(
                     answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
                 ),
+                coordinator=self._coordinator,
                 v3_and_below_transactional_id=self.name,
                 v3_and_below_producer_id=self._producer_id,
                 v3_and_below_producer_epoch=self._epoch,
@@ -514,7 +567,7 @@ class TransactionalProducer:
                 self._ledger.written[key].sent[value] = (self.name, sequence + number, transaction)
             records = batch(
                 [(None, value) for value in values],
-                timestamp=self._ledger.machine.clock.now_ms(),
+                timestamp=self._ledger.universe.clock.now_ms(),
                 attributes=TRANSACTIONAL,
                 producer_id=self._producer_id,
                 epoch=self._epoch,
@@ -524,6 +577,7 @@ class TransactionalProducer:
                 "Produce",
                 9,
                 lambda answer: code(answer.responses[0].partition_responses[0].error_code),
+                to=partial(self._ledger.universe.leader, *key),
                 transactional_id=self.name,
                 acks=-1,
                 timeout=10_000,
@@ -538,16 +592,15 @@ class TransactionalProducer:
             await self._add_offset(transaction)
 
     async def _add_offset(self, transaction: Transaction) -> None:
-        await self.client.insist(
-            "FindCoordinator", 3, lambda answer: code(answer.error_code), key=self.group, key_type=0
-        )
         who = {
             "transactional_id": self.name,
             "producer_id": self._producer_id,
             "producer_epoch": self._epoch,
             "group_id": self.group,
         }
-        answer = await self.client.insist("AddOffsetsToTxn", 3, lambda answer: code(answer.error_code), **who)
+        answer = await self.client.insist(
+            "AddOffsetsToTxn", 3, lambda answer: code(answer.error_code), coordinator=self._coordinator, **who
+        )
         _require(code(answer.error_code))
         offset = len(self._ledger.transactions)
         partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
@@ -555,6 +608,7 @@ class TransactionalProducer:
             "TxnOffsetCommit",
             3,
             lambda answer: code(answer.topics[0].partitions[0].error_code),
+            coordinator=Coordinator(self.group, 0),
             **who,
             generation_id=-1,
             member_id="",
@@ -570,6 +624,7 @@ class TransactionalProducer:
             "EndTxn",
             3,
             lambda answer: code(answer.error_code),
+            coordinator=self._coordinator,
             transactional_id=self.name,
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
@@ -604,11 +659,11 @@ def _require(error: int) -> None:
 
 async def committed_offset(client: Client, group: str, key: Key) -> int:
     """Return the group's committed offset of a partition, -1 for none."""
-    await client.insist("FindCoordinator", 3, lambda answer: code(answer.error_code), key=group, key_type=0)
     answer = await client.insist(
         "OffsetFetch",
         7,
         lambda answer: code(answer.error_code) or code(answer.topics[0].partitions[0].error_code),
+        coordinator=Coordinator(group, 0),
         group_id=group,
         topics=[{"name": key[0], "partition_indexes": [key[1]]}],
         require_stable=True,
@@ -621,20 +676,21 @@ class Committer:
     """A consumer without a group's assignment that commits ever higher offsets: none that was acknowledged is lost."""
 
     def __init__(self, ledger: Ledger, group: str, key: Key) -> None:
-        self._machine = ledger.machine
+        self._universe = ledger.universe
         self._group = group
         self._key = key
-        self.client = Client(ledger.machine, group)
+        self.client = Client(ledger.universe, group)
         self._asked = self._acknowledged = -1
 
     async def run(self, commits: int) -> None:
         await self.check()
         for _ in range(commits):
-            self._asked += self._machine.random.randrange(1, 10)
+            self._asked += self._universe.random.randrange(1, 10)
             try:
                 answer = await self.client.call(
                     "OffsetCommit",
                     8,
+                    await self.client.find(Coordinator(self._group, 0)),
                     group_id=self._group,
                     generation_id_or_member_epoch=-1,
                     member_id="",
@@ -659,9 +715,9 @@ class Committer:
                     self._acknowledged = self._asked
             except ConnectionError:
                 pass
-            if self._machine.random.random() < 0.3:
+            if self._universe.random.random() < 0.3:
                 await self.check()
-            await asyncio.sleep(self._machine.random.random() * 0.2)
+            await asyncio.sleep(self._universe.random.random() * 0.2)
         await self.check()
 
     async def check(self) -> None:
@@ -684,10 +740,10 @@ class Administrator:
 
     def __init__(self, ledger: Ledger, name: str, kept: list[Key]) -> None:
         self._ledger = ledger
-        self._random = ledger.machine.random
+        self._random = ledger.universe.random
         self.name = name
         self._kept = kept
-        self.client = Client(ledger.machine, "administrator")
+        self.client = Client(ledger.universe, "administrator")
 
     async def run(self, steps: int) -> None:
         for number in range(steps):
@@ -747,6 +803,7 @@ class Administrator:
             "DeleteRecords",
             2,
             lambda answer: code(answer.topics[0].partitions[0].error_code),
+            to=partial(self._ledger.universe.leader, *key),
             topics=[{"name": key[0], "partitions": [{"partition_index": key[1], "offset": offset}]}],
             timeout=10_000,
         )

@@ -26,7 +26,8 @@ from simulation.clients import (
     Violation,
     refuse,
 )
-from simulation.machine import Machine
+from simulation.machine import Machine, SimulatedStore
+from simulation.universe import Universe
 
 from kafkalake.errors import KafkaLakeError
 
@@ -53,20 +54,22 @@ class Simulation:
             **({"log.flush.interval.messages": "1"} if self.forces else {}),
         }
         settings["log.segment.delete.delay.ms"] = settings.pop("file.delete.delay.ms")
-        self.machine = Machine(seed, lake, settings)
-        self.ledger = Ledger(self.machine)
+        self.universe = Universe(seed, lake)
+        self.universe.store = SimulatedStore(self.universe)
+        self.machine = Machine(self.universe, settings)
+        self.ledger = Ledger(self.universe)
         self.keys: list[Key] = [(name, index) for name, count in TOPICS.items() for index in range(count)]
         self._is_over = False
 
     def run(self) -> str:
         """Return the digest of what happened. Raise `Violation`."""
         try:
-            self.machine.run(self._main())
-            refuse(bool(self.machine.errors), "callbacks failed:", self.machine.errors[:3])
+            self.universe.run(self._main())
+            refuse(bool(self.universe.errors), "callbacks failed:", self.universe.errors[:3])
         except Exception as error:
-            last = "\n".join(self.machine.trace.last[-60:])
+            last = "\n".join(self.universe.trace.last[-60:])
             raise Violation(f"seed {self.seed}: {error}\nthe last steps:\n{last}") from error
-        return self.machine.trace.digest()
+        return self.universe.trace.digest()
 
     async def _main(self) -> None:
         try:
@@ -113,11 +116,11 @@ class Simulation:
         if self._is_over:
             await machine.stop()
             return
-        machine.trace.add("fault", fault)
+        self.universe.trace.add("fault", fault)
         if fault == "kill":
             machine.kill()
         elif fault == "power":
-            machine.lose_power()
+            self._lose_power()
         elif fault == "stop":
             await machine.stop()
         elif fault == "kill at a step":
@@ -127,7 +130,7 @@ class Simulation:
             await self._until(lambda: process.is_dead or self._is_over, 2.0)
             machine.kill()
             if self.forces and random.random() < 0.5:
-                machine.lose_power()
+                self._lose_power()
         else:
             machine.error_rate = random.choice((0.02, 0.1, 0.5))
             await asyncio.sleep(random.random())
@@ -135,6 +138,10 @@ class Simulation:
             if random.random() < 0.5:
                 await self._until(lambda: self._is_over, random.random() * 0.5)
             machine.kill()
+
+    def _lose_power(self) -> None:
+        self.machine.lose_power()
+        self.universe.store.lose_power(self.universe.random)
 
     @staticmethod
     async def _until(is_so: Callable[[], bool], seconds: float) -> None:
@@ -175,7 +182,7 @@ class Simulation:
     # The end.
 
     async def _check(self) -> None:
-        self.machine.trace.add("check")
+        self.universe.trace.add("check")
         for committed in (False, True):
             records = {}
             for key in self.keys:
