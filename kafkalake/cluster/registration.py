@@ -10,7 +10,13 @@ from dataclasses import replace
 from uuid import UUID
 
 from kafkalake.cluster.election import RulesOf, changed_topics, settle, without_replica
-from kafkalake.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration, TopicIdPartition
+from kafkalake.cluster.image import (
+    BrokerRegistration,
+    ClusterImage,
+    PartitionRegistration,
+    TopicIdPartition,
+    decide_together,
+)
 from kafkalake.errors import BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError, StaleBrokerEpochError
 
 NO_EPOCH = -1
@@ -47,6 +53,24 @@ def register_broker(image: ClusterImage, broker: BrokerRegistration, rules: Rule
     lossy = None if is_clean else broker.broker_id
     brokers = {**image.brokers, broker.broker_id: registered}
     return _without_broker(image, brokers, broker.broker_id, rules, lossy, keeps_offline=False)
+
+
+def replace_incarnation(
+    image: ClusterImage, broker: BrokerRegistration, rules: RulesOf, *, previous_epoch: int, is_cut: bool
+) -> ClusterImage:
+    """Return the next version, with an incarnation registered as by `register_broker`; the one before it has ended, fenced or not.
+
+    previous_epoch, is_cut: as for `was_clean`.
+    """
+    known = image.brokers.get(broker.broker_id)
+    is_clean = was_clean(known, broker, previous_epoch, is_cut=is_cut)
+
+    def fence(now: ClusterImage) -> ClusterImage:
+        if known is None or known.incarnation_id == broker.incarnation_id:
+            return now
+        return fence_broker(now, known.broker_id, known.epoch, rules)
+
+    return decide_together(image, fence, lambda now: register_broker(now, broker, rules, is_clean=is_clean))
 
 
 def was_clean(

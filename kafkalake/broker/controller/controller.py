@@ -32,11 +32,10 @@ from kafkalake.cluster.registration import (
     begin_controlled_shutdown,
     check_broker_epoch,
     fence_broker,
-    register_broker,
+    replace_incarnation,
     report_offline_logs,
     unfence_broker,
     unregister_broker,
-    was_clean,
 )
 from kafkalake.errors import (
     DuplicateBrokerRegistrationError,
@@ -209,14 +208,9 @@ class Controller:
         if is_here or (known is not None and is_another and known.is_active and not await self._is_refused(known)):
             raise DuplicateBrokerRegistrationError()
 
-        def register(now: ClusterImage) -> ClusterImage:
-            known = now.brokers.get(broker.broker_id)
-            if known is not None and known.incarnation_id != broker.incarnation_id:
-                now = fence_broker(now, known.broker_id, known.epoch, self._rules)
-            is_clean = was_clean(known, broker, previous_epoch, is_cut=is_cut)
-            return register_broker(now, broker, self._rules, is_clean=is_clean)
-
-        image = await self.change(lambda now: decide_together(now, register))
+        image = await self.change(
+            lambda now: replace_incarnation(now, broker, self._rules, previous_epoch=previous_epoch, is_cut=is_cut)
+        )
         self._heard_ms[broker.broker_id] = self._clock.monotonic_ms()
         logger.info("broker registered broker=%d version=%d", broker.broker_id, image.version)
         return image.brokers[broker.broker_id].epoch

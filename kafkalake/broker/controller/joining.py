@@ -13,13 +13,7 @@ from kafkalake.cluster.controller_election import claim
 from kafkalake.cluster.election import RulesOf
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, decide_together
 from kafkalake.cluster.leader_epochs import raise_leader_epochs
-from kafkalake.cluster.registration import (
-    fence_broker,
-    register_broker,
-    report_offline_logs,
-    unfence_broker,
-    was_clean,
-)
+from kafkalake.cluster.registration import replace_incarnation, report_offline_logs, unfence_broker
 from kafkalake.errors import KafkaError
 from kafkalake.storage.log import Log
 
@@ -45,18 +39,22 @@ def with_member(
 
     It holds the lease of its id, so an earlier incarnation has ended, whether or not it was fenced.
     """
-    broker_id, known = here.broker_id, image.brokers.get(here.broker_id)
+    broker_id = here.broker_id
     offline = {key for key, log in logs.items() if isinstance(log, KafkaError)}
     least_epochs = {key: log.leader_epoch + 1 for key, log in logs.items() if isinstance(log, Log)}
-    epoch = image.version + 1
-    is_clean = was_clean(known, here, earlier.epoch, is_cut=earlier.is_cut)
+
+    def epoch(now: ClusterImage) -> int:
+        """Return that of the version, or an earlier one if a controller has registered this incarnation before it ended."""
+        return now.brokers[broker_id].epoch
+
     return decide_together(
         image,
         topics.bring_together,
         partial(claim, broker_id=broker_id),
-        lambda now: now if known is None else fence_broker(now, broker_id, known.epoch, topics.rules),
-        lambda now: register_broker(now, here, topics.rules, is_clean=is_clean),
-        lambda now: unfence_broker(now, broker_id, epoch, topics.rules),
-        lambda now: report_offline_logs(now, broker_id, epoch, offline, topics.rules),
+        partial(
+            replace_incarnation, broker=here, rules=topics.rules, previous_epoch=earlier.epoch, is_cut=earlier.is_cut
+        ),
+        lambda now: unfence_broker(now, broker_id, epoch(now), topics.rules),
+        lambda now: report_offline_logs(now, broker_id, epoch(now), offline, topics.rules),
         partial(raise_leader_epochs, broker_id=broker_id, least=least_epochs),
     )

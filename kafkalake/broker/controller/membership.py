@@ -55,7 +55,13 @@ POKE_TIMEOUT_MS = 5_000
 FOLLOW_WAIT_S = 2.0
 """How long a broker that stops in order waits for its followers to lead."""
 NO_EPOCH = NO_VERSION = -1
-_TRIED_AGAIN = (StaleImageError, NotControllerError, BrokerUnavailableError, DuplicateBrokerRegistrationError)
+_TRIED_AGAIN = (
+    BrokerUnavailableError,
+    DuplicateBrokerRegistrationError,
+    NotControllerError,
+    StaleBrokerEpochError,  # of a controller that does not know yet that it is none
+    StaleImageError,
+)
 
 
 class Membership:
@@ -166,14 +172,21 @@ class Membership:
                 await asyncio.sleep(pause_s)
 
     async def _register(self, here: BrokerRegistration, earlier: EarlierRun) -> None:
-        """Register with the controller, and follow its versions until it lets this broker lead."""
-        self._epoch = await self.others.controller.register(here, previous_epoch=earlier.epoch, is_cut=earlier.is_cut)
-        while True:
-            await self.look()
-            answer = await self._heartbeat()
-            if not answer.is_fenced:
+        """Register with the controller, and follow its versions until it lets this broker lead.
+
+        Raise `BrokerUnavailableError` also if the control store fails now, for the controller or for this broker.
+        """
+        register = self.others.controller.register
+        try:
+            self._epoch = await register(here, previous_epoch=earlier.epoch, is_cut=earlier.is_cut)
+            while True:
                 await self.look()
-                return
+                answer = await self._heartbeat()
+                if not answer.is_fenced:
+                    await self.look()
+                    return
+        except (KafkaStorageError, RequestTimedOutError) as error:
+            raise BrokerUnavailableError(f"the control store failed: {error}") from error
 
     async def _begin_control(self, image: ClusterImage) -> None:
         """Become the controller, with the image whose commit has elected this broker: it decides on the topics that it follows."""
