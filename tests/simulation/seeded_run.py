@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from simulation.clients import (
     PAUSE_S,
@@ -35,30 +36,39 @@ TOPICS = {"orders": 2, "small": 1}
 SECONDS_MAX = 600.0
 
 
-class Simulation:
-    """One run. `lake` is an empty directory."""
+SETTINGS = {
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "metadata.publish.interval.ms": "500",
+    "log.initial.task.delay.ms": "1000",
+    "log.retention.check.interval.ms": "1000",
+    "log.retention.ms": "-1",
+    "log.segment.delete.delay.ms": "1000",
+}
+FORCED = {"log.flush.interval.messages": "1"}
 
-    def __init__(self, seed: int, lake: Path) -> None:
+
+class Simulation:
+    """One run. `lake` is an empty directory. `settings`: beside those of the seed."""
+
+    topics = TOPICS
+    producers = 2
+    batches = 20
+    transactions = 6
+    commits = 15
+    life_s = 0.8
+
+    def __init__(self, seed: int, lake: Path, brokers: int = 1, settings: Mapping[str, str] = SETTINGS) -> None:
         self.seed = seed
         self.random = Random(f"workload {seed}")
         self.forces = self.random.random() < 0.5
         """Whether each write is forced to the disk before it is acknowledged, so that a loss of power loses nothing."""
-        settings = {
-            "offsets.topic.num.partitions": "2",
-            "transaction.state.log.num.partitions": "2",
-            "metadata.publish.interval.ms": "500",
-            "log.initial.task.delay.ms": "1000",
-            "log.retention.check.interval.ms": "1000",
-            "log.retention.ms": "-1",
-            "file.delete.delay.ms": "1000",
-            **({"log.flush.interval.messages": "1"} if self.forces else {}),
-        }
-        settings["log.segment.delete.delay.ms"] = settings.pop("file.delete.delay.ms")
         self.universe = Universe(seed, lake)
         self.universe.store = SimulatedStore(self.universe)
-        self.machine = Machine(self.universe, settings)
+        for _ in range(brokers):
+            Machine(self.universe, {**settings, **(FORCED if self.forces else {})})
         self.ledger = Ledger(self.universe)
-        self.keys: list[Key] = [(name, index) for name, count in TOPICS.items() for index in range(count)]
+        self.keys: list[Key] = [(name, index) for name, count in self.topics.items() for index in range(count)]
         self._is_over = False
 
     def run(self) -> str:
@@ -73,26 +83,28 @@ class Simulation:
 
     async def _main(self) -> None:
         try:
-            await asyncio.wait_for(asyncio.gather(self._live(), self._work()), SECONDS_MAX)
+            await asyncio.wait_for(asyncio.gather(*self._lives(), self._work()), SECONDS_MAX)
         except TimeoutError:
             raise Violation("the clients do not come to an end") from None
         await self._check()
 
-    # The broker and its faults.
+    # The brokers and their faults.
 
-    async def _live(self) -> None:
-        """Start the broker, and again after each fault."""
+    def _lives(self) -> list[Coroutine[Any, Any, None]]:
+        return [self._live(machine) for machine in self.universe.machines]
+
+    async def _live(self, machine: Machine) -> None:
+        """Start a broker, and again after each fault."""
         while True:
             with suppress(ConnectionError):
-                await self._start()
+                await self._start(machine)
                 if self._is_over:
                     return
-                await self._suffer()
+                await self._suffer(machine)
             await asyncio.sleep(self.random.random() * 0.1)
 
-    async def _start(self) -> None:
+    async def _start(self, machine: Machine) -> None:
         """Start, until it succeeds. Raise `ConnectionError` if it is killed."""
-        machine = self.machine
         if self.random.random() < 0.2 and not self._is_over:
             machine.steps_left = self.random.randrange(1, 100)
         while True:
@@ -106,21 +118,21 @@ class Simulation:
                 machine.error_rate = 0.0
                 await machine.stop()
 
-    async def _suffer(self) -> None:
+    async def _suffer(self, machine: Machine) -> None:
         """Have one fault, sometime in the next seconds. Return when the broker is to be started again."""
-        machine, random = self.machine, self.random
+        random = self.random
         fault = random.choice(
             ["kill", "kill at a step", "errors", "stop", *(["power", "power"] if self.forces else [])]
         )
-        await self._until(lambda: self._is_over, random.random() * 0.8)
+        await self._until(lambda: self._is_over, random.random() * self.life_s)
         if self._is_over:
             await machine.stop()
             return
-        self.universe.trace.add("fault", fault)
+        self.universe.trace.add("fault", machine.broker_id, fault)
         if fault == "kill":
             machine.kill()
         elif fault == "power":
-            self._lose_power()
+            self._lose_power(machine)
         elif fault == "stop":
             await machine.stop()
         elif fault == "kill at a step":
@@ -130,7 +142,7 @@ class Simulation:
             await self._until(lambda: process.is_dead or self._is_over, 2.0)
             machine.kill()
             if self.forces and random.random() < 0.5:
-                self._lose_power()
+                self._lose_power(machine)
         else:
             machine.error_rate = random.choice((0.02, 0.1, 0.5))
             await asyncio.sleep(random.random())
@@ -139,9 +151,10 @@ class Simulation:
                 await self._until(lambda: self._is_over, random.random() * 0.5)
             machine.kill()
 
-    def _lose_power(self) -> None:
-        self.machine.lose_power()
-        self.universe.store.lose_power(self.universe.random)
+    def _lose_power(self, machine: Machine) -> None:
+        machine.lose_power()
+        if len(self.universe.machines) == 1:
+            self.universe.store.lose_power(self.universe.random)
 
     @staticmethod
     async def _until(is_so: Callable[[], bool], seconds: float) -> None:
@@ -154,19 +167,22 @@ class Simulation:
 
     async def _work(self) -> None:
         administrator = Administrator(self.ledger, "passing", self.keys)
-        for name, count in TOPICS.items():
+        for name, count in self.topics.items():
             await administrator.create(name, count)
         readers = [Reader(self.ledger, key, committed=self.random.random() < 0.5) for key in self.keys]
         await asyncio.gather(self._write(administrator), *map(self._tail, readers))
 
     async def _write(self, administrator: Administrator) -> None:
         ledger, random = self.ledger, self.random
-        work = [Producer(ledger, f"p{number}", self.keys).run(random.randrange(5, 20)) for number in range(2)]
+        work = [
+            Producer(ledger, f"p{number}", self.keys).run(random.randrange(5, self.batches))
+            for number in range(self.producers)
+        ]
         work += [
-            TransactionalProducer(ledger, f"t{number}", self.keys).run(random.randrange(2, 6))
+            TransactionalProducer(ledger, f"t{number}", self.keys).run(random.randrange(2, self.transactions))
             for number in range(random.randrange(3))
         ]
-        work.append(Committer(ledger, "committer", self.keys[0]).run(random.randrange(5, 15)))
+        work.append(Committer(ledger, "committer", self.keys[0]).run(random.randrange(5, self.commits)))
         work.append(administrator.run(random.randrange(4)))
         await asyncio.gather(*work)
         self._is_over = True
@@ -191,7 +207,8 @@ class Simulation:
                 self.ledger.check_all(key, records[key], committed=committed)
             if committed:
                 self.ledger.check_transactions(records)
-        await self.machine.stop()
+        for machine in self.universe.machines:
+            await machine.stop()
 
 
 def simulate(seed: int, lake: Path) -> str:

@@ -1,0 +1,57 @@
+"""A run of several brokers by seed, each on a machine of its own, and of the network between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from simulation.seeded_run import SETTINGS, Simulation
+
+BROKERS = 3
+CLUSTER_SETTINGS = SETTINGS | {
+    "broker.session.timeout.ms": "1500",
+    "broker.heartbeat.interval.ms": "300",
+    "controller.quorum.election.timeout.ms": "300",
+    "request.timeout.ms": "3000",
+}
+
+
+class ClusterSimulation(Simulation):
+    """One run of three brokers, whose partitions have one replica each."""
+
+    producers = 1
+    batches = 12
+    transactions = 4
+    commits = 8
+    life_s = 4.0
+
+    def __init__(self, seed: int, lake: Path) -> None:
+        super().__init__(seed, lake, BROKERS, CLUSTER_SETTINGS)
+
+    def _lives(self) -> list[Coroutine[Any, Any, None]]:
+        return [*super()._lives(), self._disturb()]
+
+    async def _disturb(self) -> None:
+        """Cut ways between brokers or make them slow, and heal them."""
+        random, network = self.random, self.universe.network
+        while not self._is_over:
+            await self._until(lambda: self._is_over, random.random() * 5)
+            one, other = random.sample(range(BROKERS), 2)
+            others = [each for each in range(BROKERS) if each != one]
+            match random.choice(["one way", "both ways", "alone", "slow"]):
+                case "one way":
+                    network.cut(one, other)
+                case "both ways":
+                    network.cut(one, other)
+                    network.cut(other, one)
+                case "alone":
+                    for each in others:
+                        network.cut(one, each)
+                        network.cut(each, one)
+                case _:
+                    network.slow(one, other, random.choice((50, 500, 3_000)))
+            await self._until(lambda: self._is_over, random.random() * 4)
+            network.heal()
+        await asyncio.sleep(0)
