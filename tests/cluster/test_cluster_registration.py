@@ -17,6 +17,7 @@ from kafkalake.cluster.registration import (
     begin_controlled_shutdown,
     fence_broker,
     register_broker,
+    replace_incarnation,
     report_offline_logs,
     unfence_broker,
     unregister_broker,
@@ -54,6 +55,15 @@ def test_another_incarnation_is_refused_while_the_first_one_is_active() -> None:
         assert register_broker(image, incarnation(1, 1), one, is_clean=True).brokers[1].epoch == 101
     with pytest.raises(DuplicateBrokerRegistrationError):
         register_broker(cluster(unfenced="01"), incarnation(1, 1), one, is_clean=True)
+
+
+def test_an_incarnation_that_ended_unfenced_is_replaced_at_one_version_whose_epoch_no_later_one_has() -> None:
+    image = cluster(unfenced="01")
+    after = replace_incarnation(image, incarnation(1, 1), one, previous_epoch=NO_EPOCH, is_cut=False)
+    check_next(image, after)
+    assert (after.brokers[1].epoch, after.brokers[1].is_fenced) == (after.version, True)
+    again = replace_incarnation(after, incarnation(1, 2), one, previous_epoch=NO_EPOCH, is_cut=False)
+    assert again.brokers[1].epoch == after.version + 1
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from replication_state import PARTITION, TOPIC, VERSION, Broker, Image, images_o
 
 from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.election import Election, RulesOf, elect_leaders
-from kafkalake.cluster.image import BrokerRegistration, ClusterImage, decide_together
+from kafkalake.cluster.image import BrokerRegistration, ClusterImage
 from kafkalake.cluster.partition_changes import IsrChange, IsrState, alter_partitions, begin_reassignment
-from kafkalake.cluster.registration import NO_EPOCH, fence_broker, register_broker, unfence_broker, was_clean
+from kafkalake.cluster.registration import NO_EPOCH, fence_broker, replace_incarnation, unfence_broker
 from kafkalake.errors import KafkaError, StaleBrokerEpochError, StaleImageError
 
 Decide = Callable[[ClusterImage, RulesOf], ClusterImage]
@@ -50,12 +50,7 @@ def registers(broker_id: int, *, is_cut: bool) -> Decide:
         known = image.brokers[broker_id]
         incarnation = UUID(int=known.incarnation_id.int + 10)
         joining = BrokerRegistration(broker_id, -1, incarnation, (), boot_id="b" if is_cut else known.boot_id)
-        is_clean = was_clean(known, joining, NO_EPOCH, is_cut=is_cut)
-        return decide_together(
-            image,
-            lambda now: fence_broker(now, broker_id, known.epoch, rules),
-            lambda now: register_broker(now, joining, rules, is_clean=is_clean),
-        )
+        return replace_incarnation(image, joining, rules, previous_epoch=NO_EPOCH, is_cut=is_cut)
 
     return decide
 

@@ -42,6 +42,14 @@ def cut_at(log: Log, end: int, *, is_lossy: bool = False) -> Log:
     return log._replace(records=log.records[:end], epochs=tuple(epochs.entries()), high_watermark=watermark)
 
 
+@cache
+def without_empty_epochs(log: Log) -> Log:
+    """Return a log as recovery finds it: epochs without a record are forgotten."""
+    epochs = epochs_of(log.epochs)
+    epochs.truncate_end(log.end)
+    return log._replace(epochs=tuple(epochs.entries()))
+
+
 def received(state: State, broker_id: int, leader: Log) -> State:
     """Return the state after a follower has appended the next record of its leader, and taken over the watermark of then."""
     node = state.nodes[broker_id]

@@ -45,6 +45,7 @@ from replication_logs import (
     received,
     shown,
     truncated,
+    without_empty_epochs,
 )
 from replication_state import (
     BROKERS,
@@ -283,7 +284,8 @@ class Replication:
         bounds, ended = state.bounds, node._replace(role=None, seen=(), asked=None)
         if bounds.clean:
             less = state._replace(bounds=bounds._replace(clean=bounds.clean - 1))
-            yield f"{broker_id} is killed", with_node(less, broker_id, ended._replace(process=Process.DOWN))
+            log = without_empty_epochs(node.log)
+            yield f"{broker_id} is killed", with_node(less, broker_id, ended._replace(process=Process.DOWN, log=log))
         if bounds.lossy:
             less = state._replace(bounds=bounds._replace(lossy=bounds.lossy - 1))
             for end in range(node.log.end + 1):

@@ -158,6 +158,9 @@ def _incarnation(broker_id: int, epoch: int) -> UUID:
 
 
 def key_of(before: Image, image: ClusterImage) -> Image:
+    assert all(each.epoch <= VERSION + 1 for each in image.brokers.values()), (
+        "an epoch that a later version will have again"
+    )
     brokers = tuple(
         Broker(known.epoch + (image.brokers[broker_id].epoch > VERSION), image.brokers[broker_id].is_fenced)
         for broker_id, known in enumerate(before.brokers)
