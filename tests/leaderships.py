@@ -44,12 +44,19 @@ class LedPartition:
         self.clock = ManualClock(0)
         self.turns: list[Callable[[], object]] = []
         self.files = FaultyFiles()
+        self.failed: list[Partition] = []
         self.timers = Timers(self.clock)
         self.purgatory = Purgatory(self.timers)
         ownership = Ownership(self.clock)
         ownership.renewed(self.clock.elapsed_ms(), 3_600_000_000)
         self.queue = AppendQueue(
-            self.purgatory, self.turns.append, self._in_thread, lambda partition: None, ownership, self.clock
+            self.purgatory,
+            self.turns.append,
+            self._in_thread,
+            lambda partition: None,
+            ownership,
+            self.clock,
+            self.failed.append,
         )
         self.log = Log.open(
             directory,

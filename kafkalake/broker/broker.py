@@ -103,7 +103,13 @@ class Broker:
         self.scheduler = Scheduler(clock, new_alarm())
         self.purgatory = Purgatory(self.timers)
         self.append_queue = AppendQueue(
-            self.purgatory, call_soon, run_blocking, observer.partition_moved, ownership, clock
+            self.purgatory,
+            call_soon,
+            run_blocking,
+            observer.partition_moved,
+            ownership,
+            clock,
+            lambda partition: self.replicas.fail(partition),
         )
         self.end_burst = self.append_queue.end_burst
         """To be called before a request that reads what was appended by requests before it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -177,16 +178,47 @@ def test_the_newest_offsets_are_not_known_before_the_followers_have_fetched_afte
     assert latest is not None and latest.offset == 1
 
 
-def test_a_failed_flush_refuses_what_waits_and_what_comes_again_is_appended(led: LedPartition) -> None:
+@pytest.mark.parametrize("comes", ["a batch", "a fetch"])
+def test_a_failed_flush_ends_the_leadership_because_followers_may_have_what_it_discarded(
+    led: LedPartition, comes: str
+) -> None:
+    """Other records at the same offsets, in the same epoch, would make the logs differ without a trace."""
     waiting = led.produce(b"a")
+    led.fetch(1, 1)
     led.files.failing_syncs = 1
     with pytest.raises(KafkaStorageError):
         led.log.flush()
-    again = led.produce(b"b")
-    assert waiting == ["KAFKA_STORAGE_ERROR"]
+    again = led.produce(b"b") if comes == "a batch" else None
+    if comes == "a fetch":
+        led.fetch(2, 0)
+    assert (waiting, again) == (["KAFKA_STORAGE_ERROR"], ["KAFKA_STORAGE_ERROR"] if again is not None else None)
+    assert led.failed[0] is led.partition
+    assert led.log.log_end_offset == 0
+    assert led.produce(b"c") == ["KAFKA_STORAGE_ERROR"]
+
+
+def test_a_failed_flush_of_the_only_replica_costs_the_batches_that_it_discarded(tmp_path: Path) -> None:
+    led = LedPartition(tmp_path, PartitionRegistration(0, 5, (0,), (0,)), flush_messages=1)
+    led.files.failing_syncs = 1
+
+    async def run() -> None:
+        first = led.produce(b"a")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        second = led.produce(b"b")
+        while not second:
+            await asyncio.sleep(0)
+        assert (first, second, led.failed) == (["KAFKA_STORAGE_ERROR"], [0], [])
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_may_have_lost_its_directory_moves_no_watermark(led: LedPartition) -> None:
+    waiting = led.produce(b"a")
+    led.clock.advance(4_000_000_000)
     led.fetch(1, 1)
     led.fetch(2, 1)
-    assert again == [0]
+    assert (waiting, led.log.high_watermark) == ([], 0)
 
 
 def test_a_state_that_cannot_be_written_refuses_nothing_that_waits_and_is_written_by_the_next_fetch(

@@ -237,12 +237,14 @@ class Controller:
         if broker.is_fenced and is_caught_up and not heartbeat.wants_fence:
             await self.change(lambda now: unfence_broker(now, broker_id, epoch, self._rules), [])
             logger.info("broker unfenced broker=%d", broker_id)
-        if self._reported.get(broker_id) != (epoch, heartbeat.offline):
-            await self.change(
-                lambda now: report_offline_logs(now, broker_id, epoch, heartbeat.offline, self._rules), []
-            )
-            self._reported[broker_id] = epoch, heartbeat.offline
+        await self.report_offline(broker_id, epoch, heartbeat.offline)
         return HeartbeatAnswer(is_caught_up, (self._image or image).brokers[broker_id].is_fenced, False)
+
+    async def report_offline(self, broker_id: int, epoch: int, offline: frozenset[TopicIdPartition]) -> None:
+        """Take note of all replicas of a broker that have no log. Raise as `change`, nothing if they are known."""
+        if self._reported.get(broker_id) != (epoch, offline):
+            await self.change(lambda now: report_offline_logs(now, broker_id, epoch, offline, self._rules), [])
+            self._reported[broker_id] = epoch, offline
 
     def _heard(self, heartbeat: Heartbeat, image: ClusterImage) -> None:
         now_ms = self._heard_ms[heartbeat.broker_id] = self._clock.monotonic_ms()

@@ -229,6 +229,7 @@ class Membership:
 
     async def _beat(self) -> None:
         if self.controller.is_active:
+            await self._report_offline()
             return
         try:
             answer = await self._heartbeat()
@@ -241,6 +242,13 @@ class Membership:
             logger.warning("heartbeat not answered error=%s", error)
             await self._look_quietly()
             await self._claim_if_without_controller()
+
+    async def _report_offline(self) -> None:
+        """Have the controller here take note of this broker's replicas without a log, which a heartbeat tells another one."""
+        try:
+            await self.controller.report_offline(self._broker_id, self._epoch, frozenset(self._replicas.offline()))
+        except KafkaLakeError as error:
+            logger.warning("replicas without a log not reported error=%s", error)
 
     async def _heartbeat(self) -> HeartbeatAnswer:
         offline = frozenset(self._replicas.offline())

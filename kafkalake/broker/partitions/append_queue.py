@@ -93,8 +93,10 @@ class AppendQueue:
         moved: Callable[[Partition], None],
         ownership: Ownership,
         clock: Clock,
+        failed: Callable[[Partition], None] = lambda partition: None,
     ) -> None:
-        """Create the queue. `run_blocking` runs a function in a thread. `moved` is called with each partition appended to.
+        """Create the queue. `run_blocking` runs a function in a thread. `moved` is called with each partition appended to, `failed`
+        with one that has lost records which followers may have: it must not be led in this epoch any more.
 
         While `ownership` is not certain, nothing is appended and each batch fails with `NotLeaderOrFollowerError`.
         """
@@ -102,6 +104,7 @@ class AppendQueue:
         self._call_soon = call_soon
         self._run_blocking = run_blocking
         self._moved = moved
+        self._failed = failed
         self._ownership = ownership
         self._now_ns = clock.monotonic_ns
         self._dirty: list[Partition] = []
@@ -145,8 +148,12 @@ class AppendQueue:
         return True
 
     def advance(self, partition: Partition) -> None:
-        """Advance the high watermark of a partition by what is known of its replicas now, and answer whom that answers."""
-        self._answer_together(lambda: self._settle(partition, []))
+        """Advance the high watermark of a partition by what is known of its replicas now, and answer the producers that waited.
+
+        Nothing happens while `ownership` is not certain.
+        """
+        if self._ownership.is_certain():
+            self._answer_together(lambda: self._settle(partition, []))
 
     def leave(self, partition: Partition) -> None:
         """Refuse the batches that wait at a partition which is not led here any more, and complete the fetches that do."""
@@ -212,6 +219,8 @@ class AppendQueue:
         if partition.has_uncommitted:
             self._watch(partition, now_ms)
         self._answer(done)
+        if partition.has_lost:
+            call_isolated(CallbackLoop.TOPIC_CHANGE, self._failed, partition)
         call_isolated(CallbackLoop.PARTITION_MOVED, self._moved, partition)
         call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._purgatory.check, partition)
 

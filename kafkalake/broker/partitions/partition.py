@@ -71,6 +71,7 @@ class Partition:
         "_too_few",
         "_uncommitted",
         "appended_bytes",
+        "has_lost",
         "index",
         "is_offline",
         "leadership",
@@ -105,6 +106,8 @@ class Partition:
         if not is_offline:
             self.advance_high_watermark()
         self.refusal: KafkaError | None = None
+        self.has_lost = False
+        """Whether a failed flush has discarded records that followers may have."""
         self.syncing = False
         """Whether an fsync of appended batches is running (`sync`). Further batches queue up meanwhile."""
         self.appended_bytes = 0
@@ -190,10 +193,10 @@ class Partition:
     def append_queued(self) -> list[PendingAppend]:
         """Append the queued batches to the log (step one) and return them with their results, not yet visible to readers."""
         queue, self._queue = self._queue, []
-        if self.refusal is not None:
-            return with_error(queue, self.refusal)
         if self.log.log_end_offset < self._end_offset:
             self._forget_discarded()
+        if self.refusal is not None:
+            return with_error(queue, self.refusal)
         accepted = queue if self._too_few is None else self._accepted(queue, self._too_few)
         batches = [pending.batch for pending in accepted if pending.batch is not None]
         try:
@@ -287,7 +290,13 @@ class Partition:
             done.append(pending)
 
     def _forget_discarded(self) -> None:
-        """Forget what a failed flush has discarded: the records above the log end."""
+        """Forget what a failed flush has discarded: the records above the log end.
+
+        Followers may have them, and no epoch would tell them from others at the same offsets: nothing is appended in this epoch.
+        """
+        if self.leadership.followers and self.refusal is None:
+            self.has_lost = True
+            self.refusal = KafkaStorageError(f"{self.name}: a failed flush has discarded records")
         self._tail.forget()
         self._end_offset = self.log.log_end_offset
         waiting = self._uncommitted.take_from(self._end_offset)

@@ -102,6 +102,8 @@ class Replicas:
         self._retired = RetiredLogs(logs, run_blocking, later)
         self._fetchers = Fetchers(leaders, clock, lambda: settings().broker, run_blocking, later, self._log_failed)
         self._lock = asyncio.Lock()
+        self._failed_in: dict[ReplicaId, int] = {}
+        """By replica whose log has failed while it led, the leader epoch."""
 
     # At the broker's start
 
@@ -315,6 +317,23 @@ class Replicas:
 
     # Replicas that are offline
 
+    def fail(self, partition: Partition) -> None:
+        """Take a partition offline whose log has lost what its followers may have. It is led here again in a newer epoch only."""
+        topic, index, replica = partition.topic, partition.index, (partition.topic.topic_id, partition.index)
+        if topic.replicas.get(index) is partition:
+            self._resign(topic, partition)
+            self._failed_in[replica] = partition.leader_epoch
+            error = KafkaStorageError("a failed flush has discarded records that other replicas may have")
+            logger.error("replica offline partition=%s error=%s", partition.name, error)
+            self._idle.keep(replica, error)
+            call_isolated(CallbackLoop.TOPIC_CHANGE, self._moved, topic, index)
+
+    def _may_reopen(self, change: ReplicaChange) -> bool:
+        """Return whether a log that has failed in an epoch would not go on in it."""
+        registered = change.registered
+        failed_in = self._failed_in.get(change.replica, -1)
+        return registered.leader != self._broker_id or registered.leader_epoch != failed_in
+
     async def reopen_failed(self) -> None:
         """Open the logs of offline replicas again where there are others: those have the records that this one lacks."""
         async with self._lock:
@@ -325,9 +344,11 @@ class Replicas:
                 and index < len(topic.registrations)
                 and len(topic.registrations[index].replicas) > 1
             ]
+            changes = [each for each in changes if self._may_reopen(each)]
             await self._open(changes)
             reopened = [each for each in changes if not self._idle.has_failed(each.replica)]
             for change in reopened:
+                self._failed_in.pop(change.replica, None)
                 logger.info("replica online again partition=%s-%d", change.topic.name, change.number)
                 if (partition := change.topic.replicas.get(change.number)) is not None:
                     self._resign(change.topic, partition)
