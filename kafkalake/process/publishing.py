@@ -44,7 +44,7 @@ def assemble_publishing(
         report_group_offsets(broker.groups.journal, broker.clock),
         report_transactions(transactions.journal, broker.clock),
         transactions.waves,
-        lambda: transactions.coordinator.table.serving,
+        lambda: transactions.coordinated,
         lambda: broker.cluster.controller_epoch,
     )
     publisher = LakePublisher(

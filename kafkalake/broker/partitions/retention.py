@@ -1,9 +1,8 @@
 """Retention by the broker: every `log.retention.check.interval.ms` each log drops segments its topic's settings no longer keep.
 
 `storage.retention` holds the one rule for the broker and the retention job. As in Kafka, records unread by a group are removed
-too, unless the topic has `retention.groups.guard=block`: then nothing is removed while some groups may be coordinated elsewhere.
-The guard `warn` is handled by the job. The active segment is rolled and removed once all its records have expired. The
-coordinators trim their journals themselves.
+too, unless the topic has `retention.groups.guard=block`. The guard `warn` is handled by the job. The active segment is rolled and
+removed once all its records have expired. The coordinators trim their journals themselves.
 
 A job may enforce retention concurrently: both only advance the log start, and removing a removed segment changes nothing.
 """
@@ -16,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.config.topics import TopicConfig
+from kafkalake.errors import KafkaLakeError
 from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
+from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.storage.retention import BLOCK, OFF, RetentionRule
 from kafkalake.topic_partition import TopicPartition
 
@@ -30,13 +31,17 @@ async def enforce_retention(broker: Broker) -> None:
     """Enforce retention on every log. A failure in one partition is logged and retried the next time."""
     blocked = {topic.name for topic in broker.topics if topic.config.retention_groups_guard == BLOCK}
     waiting: set[str] = set()
-    if blocked and GROUP_JOURNAL in broker.topics and not broker.groups.coordinator.table.is_whole:
-        logger.warning(
-            "retention of topics with retention.groups.guard=block waits: not all groups are coordinated here topics=%s",
-            sorted(blocked),
-        )
-        waiting = blocked
-    committed = _committed_offsets(broker, blocked) if blocked else {}
+    committed: dict[TopicPartition, dict[str, int]] = {}
+    if blocked:
+        try:
+            committed = await _committed_offsets(broker, blocked)
+        except KafkaLakeError as error:
+            logger.warning(
+                "retention of topics with retention.groups.guard=block waits: group_offsets cannot be read topics=%s error=%s",
+                sorted(blocked),
+                error,
+            )
+            waiting = blocked
     for partition in list(broker.topics.partitions()):
         rule = rule_of(partition.topic.config)
         if partition.topic.name in INTERNAL or partition.topic.name in waiting or not rule.has_limit:
@@ -71,10 +76,21 @@ def _removed(broker: Broker, partition: Partition) -> None:
         broker.moved(partition)
 
 
-def _committed_offsets(broker: Broker, topics: set[str]) -> dict[TopicPartition, dict[str, int]]:
-    """Return each group's committed offset by partition of these topics."""
+async def _committed_offsets(broker: Broker, topics: set[str]) -> dict[TopicPartition, dict[str, int]]:
+    """Return each group's committed offset by partition of these topics. Raise `KafkaStorageError` if Delta cannot be read.
+
+    Those of groups that are coordinated elsewhere are read from `group_offsets`, which is behind by a publish.
+    """
     found: dict[TopicPartition, dict[str, int]] = {}
-    for entry in broker.groups.coordinator.table:
+    table = broker.groups.coordinator.table
+    if GROUP_JOURNAL in broker.topics and not table.is_whole:
+        published: PublishedOffsets = await broker.run_blocking(broker.store.load_group_offsets)
+        topic_ids = {name: str(broker.topics.topic(name).topic_id) for name in topics if name in broker.topics}
+        for row in published.rows:
+            is_known = table.is_serving(row.journal_partition) or row.topic not in topic_ids
+            if not is_known and row.is_for(topic_ids[row.topic]) and row.offset is not None:
+                found.setdefault((row.topic, row.partition), {})[row.group] = row.offset
+    for entry in table:
         for key in entry.offsets:
             committed = entry.offsets.get(key)
             if key[0] in topics and committed is not None:

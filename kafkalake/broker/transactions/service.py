@@ -59,6 +59,7 @@ class TransactionService:
         config, settings = host.config, part_of(host.config, TransactionConfig)
         watch = MarkerWatch()
         self.waves = Waves(host.timers)
+        self._coordinated_last: frozenset[int] | None = None
         self.markers = MarkerWriter(
             host.topics,
             host.append_queue,
@@ -98,9 +99,17 @@ class TransactionService:
 
     def stop(self) -> None:
         """Stop serving, see `JournalLifecycle.stop`. The next leader of a journal partition sends the markers that are missing."""
+        self._coordinated_last = self.coordinated
+        self.waves.stop()
         self.journal.stop()
         self.markers.stop()
         self._remote.stop()
+
+    @property
+    def coordinated(self) -> frozenset[int]:
+        """The partitions of the journal that are coordinated here, or were until the stop."""
+        last = self._coordinated_last
+        return self.coordinator.table.serving if last is None else last
 
     def coordinator_elsewhere(self, transactional_id: str) -> int | None:
         """Return the id of the broker that coordinates a transactional id, None if no other one does."""

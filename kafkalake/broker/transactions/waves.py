@@ -61,6 +61,11 @@ class Waves:
         self._held_back: list[Callable[[], None]] | None = None
         self._drained: list[Callable[[], None]] = []
         self._alarm: object = None
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Keep what there is for the last publish: the coordinator stops."""
+        self._is_stopped = True
 
     # What the journal says
 
@@ -79,6 +84,8 @@ class Waves:
 
     def forget(self, partition: int) -> None:
         """Forget the waves of a partition of the journal that another broker leads now. That one finds their links in it."""
+        if self._is_stopped:
+            return
         self._prepared.pop(partition, None)
         for links in (self._reported, self._new):
             links.first.pop(partition, None)
