@@ -122,6 +122,8 @@ class LogDirectory:
 
     def _retire(self, source: Path, topic: str, index: int, topic_id: UUID) -> list[Path]:
         target = self.root / f"{topic[:180]}-{index}.{topic_id}{_DELETED}"
+        if source.exists():  # a replica may be removed, made and removed again before the first removal is complete
+            shutil.rmtree(target, ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
             self._open_files.files.rename(str(source), str(target))
             self._open_files.forget_directory(str(source))

@@ -1,0 +1,201 @@
+"""The replicas of a broker as versions of the image come: they lead, follow, rest, fail and are removed, by real logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from broker.replica_pairs import LeadersHere, data_of, run
+from faulty_files import FaultyFiles
+from manual_clock import ManualClock
+from record_batches import simple_batch
+from storage.partition_logs import append, open_log
+
+from kafkalake.broker.partitions.log_directory import LogDirectory
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.replicas import Replicas
+from kafkalake.broker.partitions.topics import Topic, Topics
+from kafkalake.broker.partitions.wire_cache import WireCache
+from kafkalake.cluster.image import NO_LEADER, ClusterImage, PartitionRegistration
+from kafkalake.config.layers import Settings
+from kafkalake.errors import NotLeaderOrFollowerError
+from kafkalake.metadata.tables.schemas import TopicRow
+from kafkalake.storage.log import Log
+from kafkalake.storage.open_files import OpenFiles
+
+HERE, OTHER, THIRD = 1, 2, 3
+T = UUID(int=7)
+KEY = (T, 0)
+
+
+class Observer:
+    """What the publisher is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def partition_added(self, partition: Partition) -> None:
+        self.seen.append("added")
+
+    def partition_removed(self, partition: Partition) -> None:
+        self.seen.append("removed")
+
+    def partition_resigned(self, partition: Partition) -> None:
+        self.seen.append("resigned")
+
+
+class Here:
+    """Broker 1, and the log of the leader on another broker."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.clock = ManualClock()
+        self.files = FaultyFiles()
+        self.leaders = LeadersHere()
+        self.observer = Observer()
+        self.topics = Topics(ClusterImage("c"))
+        self.moved: list[tuple[int, bool]] = []
+        settings = Settings({})
+        (root / "here").mkdir()
+        self.replicas = Replicas(
+            broker_id=HERE,
+            topics=self.topics,
+            store=self,  # type: ignore[arg-type]
+            logs=LogDirectory(root / "here", self.clock, OpenFiles(self.files, 16)),
+            cache=WireCache(0),
+            clock=self.clock,
+            settings=lambda: settings,
+            leaders=self.leaders,
+            observer=self.observer,
+            changed=lambda name: None,
+            moved=lambda topic, index: self.moved.append((index, index in topic.replicas)),
+            run_blocking=self._run_blocking,
+            later=lambda delay_ms, action: None,
+            advance=lambda partition: None,
+            leave=lambda partition: None,
+        )
+
+    @staticmethod
+    async def _run_blocking(work: Callable[[], Any]) -> Any:
+        return await asyncio.to_thread(work)
+
+    def load_topics(self) -> list[TopicRow]:
+        return [TopicRow("t", str(T), 1, {}, 0)]
+
+    async def follow(self, *registered: PartitionRegistration) -> None:
+        """Follow a version in which the topic has these partitions, none: without the topic."""
+        image = self.topics.image
+        await self.replicas.follow(
+            image.with_topics({T: registered}) if registered else image.without_topic(T), self.load_topics()
+        )
+
+    @property
+    def topic(self) -> Topic:
+        return self.topics.topic_by_id(T)
+
+    def partition(self) -> Partition:
+        return self.topic.replicas[0]
+
+    def log_followed(self) -> Log:
+        follower = self.replicas.fetchers.find(KEY)
+        assert follower is not None
+        return follower.log
+
+    def lead_elsewhere(self, epoch: int, records: int = 3) -> Log:
+        """The log of another broker that leads in an epoch."""
+        log = open_log(self.root / f"other-{epoch}", self.clock)
+        log.take_over(epoch)
+        for number in range(records):
+            append(log, simple_batch([b"%d" % number]), epoch=epoch)
+        self.leaders.lead(KEY, log, epoch)
+        return log
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not holds():
+                await asyncio.sleep(0.001)
+
+
+def registered(leader: int, epoch: int, *replicas: int, partition_epoch: int = 0) -> PartitionRegistration:
+    replicas = replicas or (HERE, OTHER)
+    return PartitionRegistration(leader, epoch, replicas, replicas, partition_epoch=partition_epoch)
+
+
+def test_a_replica_leads_follows_and_leads_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        here = Here(tmp_path)
+        await here.follow(registered(HERE, 1))
+        first = here.partition()
+        assert (first.leader_epoch, first.log.latest_epoch, first.log.takeover_offset) == (1, 1, 0)
+        for number in range(2):
+            first.log.append([simple_batch([b"lost %d" % number])], 1)
+        other = here.lead_elsewhere(2)
+        await here.follow(registered(OTHER, 2))
+        assert isinstance(first.refusal, NotLeaderOrFollowerError)
+        await here.until(lambda: data_of(here.log_followed()) == data_of(other))
+        log = here.log_followed()
+        await here.follow(registered(HERE, 3))
+        assert here.partition().log is log and here.replicas.fetchers.find(KEY) is None
+        assert (log.latest_epoch, log.log_end_offset) == (3, 3)
+        assert here.moved == [(0, True), (0, False), (0, True)]
+        assert here.observer.seen == ["added", "resigned", "added"]
+
+    run(test)
+
+
+def test_the_same_leadership_goes_on_and_a_newer_epoch_begins_in_the_log(tmp_path: Path) -> None:
+    async def test() -> None:
+        here = Here(tmp_path)
+        await here.follow(registered(HERE, 1))
+        first = here.partition()
+        await here.follow(registered(HERE, 1, HERE, OTHER, THIRD, partition_epoch=1))
+        assert here.partition() is first and first.leadership.replicas == (HERE, OTHER, THIRD)
+        append(first.log, simple_batch([b"a"]), epoch=1)
+        await here.follow(registered(HERE, 2))
+        assert here.partition().log is first.log
+        assert first.log.end_offset_for_epoch(1) == (1, 1) and first.log.latest_epoch == 2
+
+    run(test)
+
+
+def test_a_replica_without_a_leader_rests_and_one_that_is_taken_away_is_removed(tmp_path: Path) -> None:
+    async def test() -> None:
+        here = Here(tmp_path)
+        other = here.lead_elsewhere(1)
+        await here.follow(registered(OTHER, 1))
+        await here.until(lambda: here.log_followed().log_end_offset == other.log_end_offset)
+        log = here.log_followed()
+        await here.follow(registered(NO_LEADER, 1))
+        assert here.replicas.idle == {KEY: log} and list(here.replicas.open_logs()) == [log]
+        await here.follow(registered(OTHER, 1))
+        assert here.log_followed() is log
+        await here.follow(registered(OTHER, 1, OTHER, THIRD))
+        assert not list(here.replicas.open_logs()) and not (tmp_path / "here" / "t-0").exists()
+        await here.follow(registered(OTHER, 1, OTHER, HERE))
+        await here.until(lambda: here.log_followed().log_end_offset == other.log_end_offset)
+        await here.follow()
+        await here.replicas.wait()
+        assert not list(here.replicas.open_logs()) and not (tmp_path / "here" / "t-0").exists()
+
+    run(test)
+
+
+def test_a_replica_whose_disk_fails_is_offline_until_its_log_opens_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        here = Here(tmp_path)
+        other = here.lead_elsewhere(1)
+        await here.follow(registered(NO_LEADER, 0))
+        here.files.fail_at_call = here.files.calls + 1
+        await here.follow(registered(OTHER, 1))
+        await here.until(lambda: list(here.replicas.offline()) == [KEY])
+        await here.replicas.reopen_failed()
+        assert list(here.replicas.offline()) == [KEY]
+        here.files.fail_at_call = None
+        await here.replicas.reopen_failed()
+        await here.until(lambda: here.log_followed().log_end_offset == other.log_end_offset)
+        assert not list(here.replicas.offline())
+
+    run(test)
