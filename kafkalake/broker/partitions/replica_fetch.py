@@ -204,15 +204,15 @@ class ReplicaFetchService:
                 answer.diverging = diverging_epoch(
                     asked.last_fetched_epoch, asked.offset, own, log.replica_start_offset
                 )
-            if answer.diverging is None and (bytes_max > 0 or asked.offset == log.log_end_offset):
+            if answer.diverging is not None:
+                return  # whatever the offset is: a log that parts from this one may be longer
+            if bytes_max > 0 or asked.offset == log.log_end_offset:
                 answer.read = log.read_replica(asked.offset, min(asked.bytes_max, bytes_max))
             elif not log.replica_start_offset <= asked.offset <= log.log_end_offset:
                 raise OffsetOutOfRangeError()
         except OffsetOutOfRangeError:
             answer.segment_base_offset = log.replica_start_offset
             raise
-        if answer.diverging is not None:
-            return
         if is_new:
             self._changes.note_fetch(partition, _fetch_of(request, asked))
         answer.high_watermark, answer.last_stable_offset = log.high_watermark, log.last_stable_offset
