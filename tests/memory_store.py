@@ -82,10 +82,10 @@ class MemoryMetadataStore:
         with self._lock:
             return sorted(self._topics, key=lambda row: row.topic)
 
-    def create_topic(self, row: TopicRow) -> None:
+    def create_topics(self, rows: Sequence[TopicRow]) -> None:
         with self._lock:
             self._fail()
-            self._topics = changes.with_topic_created(self._topics, row)
+            self._topics = changes.with_topics_created(self._topics, rows)
 
     def delete_topic(self, topic: str) -> None:
         with self._lock:

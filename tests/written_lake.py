@@ -45,7 +45,7 @@ class WrittenLake:
     def create(self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None, **config: Any) -> None:
         """settings: of the topic, as text. config: of its logs."""
         row = TopicRow(topic, str(uuid.uuid4()), partitions, settings or {}, time.time_ns() // 1_000_000)
-        self.store.create_topic(row)
+        self.store.create_topics([row])
         self.topics[topic] = row
         for partition in range(partitions):
             self._open(topic, partition, LogConfig(**config))

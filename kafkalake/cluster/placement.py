@@ -24,10 +24,19 @@ from kafkalake.cluster.image import BrokerRegistration, ClusterImage, PartitionR
 from kafkalake.errors import InvalidReplicationFactorError
 
 
-def place_topic(image: ClusterImage, count: int, replication_factor: int, random: Random) -> list[tuple[int, ...]]:
-    """Return the replicas of the partitions of a new topic. Raise `InvalidReplicationFactorError` as `place`."""
-    check_factor(image, replication_factor)
-    return place(image, count, replication_factor, random)
+class NewTopics:
+    """Places the replicas of new topics one after another: each counts for the next."""
+
+    def __init__(self, image: ClusterImage, random: Random) -> None:
+        self._image = image
+        self._random = random
+        self._load = _Load(image)
+
+    def place(self, count: int, replication_factor: int) -> list[tuple[int, ...]]:
+        """Return the replicas of a topic's partitions. Raise `InvalidReplicationFactorError` as `check_factor`."""
+        check_factor(self._image, replication_factor)
+        placer = _Placer(self._image, _usable(self._image, replication_factor), (), self._load, self._random)
+        return [placer.place(replication_factor) for _ in range(count)]
 
 
 def check_factor(image: ClusterImage, replication_factor: int) -> None:
@@ -52,7 +61,7 @@ def place(
     Raise `InvalidReplicationFactorError` if there are too few brokers, or none is active.
     """
     brokers = _usable(image, replication_factor)
-    placer = _Placer(image, brokers, existing, random)
+    placer = _Placer(image, brokers, existing, _Load(image), random)
     return [placer.place(replication_factor) for _ in range(count)]
 
 
@@ -73,14 +82,29 @@ def _usable(image: ClusterImage, replication_factor: int) -> list[BrokerRegistra
     return brokers
 
 
+class _Load:
+    """The counts of the whole cluster: of the partitions that prefer each broker as their leader, and of its replicas."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        everywhere = [each for partitions in image.partitions.values() for each in partitions]
+        self.led_by = Counter(each.replicas[0] for each in everywhere if each.replicas)
+        self.on = Counter(broker_id for each in everywhere for broker_id in each.replicas)
+
+    def count(self, replicas: Sequence[int]) -> None:
+        """Count one more partition."""
+        self.led_by.update(replicas[:1])
+        self.on.update(replicas)
+
+
 class _Placer:
-    """The counts by which the next replica is placed: of the topic, and of the whole cluster."""
+    """The counts of one topic by which the next replica is placed, beside the load of the whole cluster."""
 
     def __init__(
         self,
         image: ClusterImage,
         brokers: list[BrokerRegistration],
         existing: Iterable[PartitionRegistration],
+        load: _Load,
         random: Random,
     ) -> None:
         lots = list(range(len(brokers)))
@@ -94,9 +118,7 @@ class _Placer:
         self._pairs: Counter[tuple[int, int]] = Counter()
         for partition in existing:
             self._count(partition.replicas)
-        everywhere = [each for partitions in image.partitions.values() for each in partitions]
-        self._all_led_by = Counter(each.replicas[0] for each in everywhere if each.replicas)
-        self._all_on = Counter(broker_id for each in everywhere for broker_id in each.replicas)
+        self._load = load
 
     def place(self, replication_factor: int) -> tuple[int, ...]:
         """Return the replicas of one more partition."""
@@ -111,17 +133,18 @@ class _Placer:
             replicas.append(follower.broker_id)
             racks[follower.rack] += 1
         self._count(replicas)
+        self._load.count(replicas)
         return tuple(replicas)
 
     def _as_leader(self, broker: BrokerRegistration) -> tuple[int, ...]:
         broker_id = broker.broker_id
         of_topic = (self._led_by[broker_id], self._led_in[broker.rack], self._on[broker_id])
-        return *of_topic, self._all_led_by[broker_id], self._all_on[broker_id], self._lots[broker_id]
+        return *of_topic, self._load.led_by[broker_id], self._load.on[broker_id], self._lots[broker_id]
 
     def _as_follower(self, broker: BrokerRegistration, leader: int, racks: Counter[str | None]) -> tuple[int, ...]:
         broker_id = broker.broker_id
         of_topic = (racks[broker.rack], self._pairs[leader, broker_id], self._on[broker_id])
-        return broker.is_fenced, *of_topic, self._all_on[broker_id], self._lots[broker_id]
+        return broker.is_fenced, *of_topic, self._load.on[broker_id], self._lots[broker_id]
 
     def _count(self, replicas: Sequence[int]) -> None:
         for first in replicas[:1]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -16,11 +16,12 @@ Assignment = Sequence[Sequence[int]]
 """The replicas of new partitions, in order of the partitions' numbers; the first of each is preferred as the leader."""
 
 
-def create_topic(image: ClusterImage, topic_id: UUID, assignment: Assignment, topics_version: int) -> ClusterImage:
-    """Return the next version, with a new topic. Raise `InvalidReplicaAssignmentError` as `new_partitions`."""
-    assert topic_id not in image.partitions
-    partitions = {**image.partitions, topic_id: new_partitions(image, assignment)}
-    return replace(image, version=image.version + 1, topics_version=topics_version, partitions=partitions)
+def create_topics(
+    image: ClusterImage, created: Mapping[UUID, tuple[PartitionRegistration, ...]], topics_version: int
+) -> ClusterImage:
+    """Return the next version, with new topics, whose partitions are `new_partitions`."""
+    assert not created.keys() & image.partitions.keys()
+    return replace(image.with_topics(created), topics_version=topics_version)
 
 
 def delete_topic(image: ClusterImage, topic_id: UUID, topics_version: int) -> ClusterImage:

@@ -31,12 +31,13 @@ GONE = "Dead"
 """The state of a removed transactional id."""
 
 
-def with_topic_created(topics: Sequence[TopicRow], row: TopicRow) -> list[TopicRow]:
-    if row in topics:
-        return list(topics)  # a retry of a commit with unknown outcome
-    if any(topic.topic == row.topic for topic in topics):
-        raise TopicAlreadyExistsError(f"Topic '{row.topic}' already exists.")
-    return [*topics, row]
+def with_topics_created(topics: Sequence[TopicRow], rows: Sequence[TopicRow]) -> list[TopicRow]:
+    known = {topic.topic: topic for topic in topics}
+    new = [row for row in rows if known.get(row.topic) != row]  # those that are known: of a commit with unknown outcome
+    taken = next((row.topic for row in new if row.topic in known), None)
+    if taken is not None:
+        raise TopicAlreadyExistsError(f"Topic '{taken}' already exists.")
+    return [*topics, *new]
 
 
 def with_topic_deleted(topics: Sequence[TopicRow], name: str) -> list[TopicRow]:

@@ -111,8 +111,11 @@ class TopicTable(Protocol):
         """Return all topics, sorted by name."""
         ...
 
-    def create_topic(self, row: TopicRow) -> None:
-        """Add a topic. Raise `TopicAlreadyExistsError` if the name exists. Of two concurrent creations, one succeeds."""
+    def create_topics(self, rows: Sequence[TopicRow]) -> None:
+        """Add topics of different names, in one commit.
+
+        Raise `TopicAlreadyExistsError`, and add none, if a name exists. Of two concurrent creations, one succeeds.
+        """
         ...
 
     def delete_topic(self, topic: str) -> None:

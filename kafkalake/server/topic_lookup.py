@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kafkalake.broker.admin.topic_names import check_topic_name
+from kafkalake.broker.partitions.topic_names import check_topic_name
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.errors import TopicAuthorizationError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from kafkalake.server.authorizer import Resource

@@ -29,7 +29,7 @@ from kafkalake.cluster.registration import (
     unfence_broker,
     unregister_broker,
 )
-from kafkalake.cluster.topic_changes import add_partitions, create_topic, delete_topic
+from kafkalake.cluster.topic_changes import add_partitions, create_topics, delete_topic, new_partitions
 from kafkalake.errors import (
     DuplicateBrokerRegistrationError,
     IneligibleReplicaError,
@@ -135,7 +135,8 @@ class Events(RuleBasedStateMachine):
         except KafkaError:
             return
         self.created += 1
-        self.change(create_topic(self.image, UUID(int=self.created), placed, self.created))
+        created = {UUID(int=self.created): new_partitions(self.image, placed)}
+        self.change(create_topics(self.image, created, self.created))
 
     @precondition(lambda self: self.image.partitions)
     @rule(data=st.data())

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration
-from kafkalake.cluster.placement import place, place_topic
+from kafkalake.cluster.placement import NewTopics, place
 from kafkalake.errors import InvalidReplicationFactorError
 
 
@@ -111,5 +111,5 @@ def test_too_few_brokers_are_refused_as_kafka_words_it(image: ClusterImage, fact
         place(image, 1, factor, Random(0))
     assert str(refused.value) == message
     with pytest.raises(InvalidReplicationFactorError) as refused:
-        place_topic(image, 1, factor, Random(0))
+        NewTopics(image, Random(0)).place(1, factor)
     assert str(refused.value) == f"Unable to replicate the partition {factor} time(s): {message}"

@@ -11,7 +11,14 @@ from cluster_images import TOPIC, check_next, cluster, partition
 from kafkalake.cluster.config_changes import add_config, alter_config
 from kafkalake.cluster.image import ConfigResource, PartitionRegistration, ResourceKind
 from kafkalake.cluster.producer_ids import BLOCK, allocate_producer_ids, raise_next_producer_id
-from kafkalake.cluster.topic_changes import add_partitions, change_topics, clear_eligible, create_topic, delete_topic
+from kafkalake.cluster.topic_changes import (
+    add_partitions,
+    change_topics,
+    clear_eligible,
+    create_topics,
+    delete_topic,
+    new_partitions,
+)
 from kafkalake.errors import InvalidReplicaAssignmentError, KafkaError, StaleBrokerEpochError, UnknownTopicIdError
 
 NEW = UUID(int=2)
@@ -19,7 +26,7 @@ NEW = UUID(int=2)
 
 def test_a_new_topic_is_led_by_its_first_active_replicas() -> None:
     image = cluster(unfenced="02", fenced="1", shutting_down="3")
-    after = create_topic(image, NEW, [(0, 1, 2), (1, 2), (3, 0)], 7)
+    after = create_topics(image, {NEW: new_partitions(image, [(0, 1, 2), (1, 2), (3, 0)])}, 7)
     check_next(image, after)
     assert after.topics_version == 7
     assert after.partitions[NEW] == (
@@ -31,7 +38,7 @@ def test_a_new_topic_is_led_by_its_first_active_replicas() -> None:
 
 def test_a_partition_without_an_active_replica_is_refused() -> None:
     with pytest.raises(InvalidReplicaAssignmentError, match="for partition 1 are fenced or in controlled shutdown"):
-        create_topic(cluster(fenced="3"), NEW, [(0,), (3, 4)], 7)
+        new_partitions(cluster(fenced="3"), [(0,), (3, 4)])
 
 
 def test_partitions_are_added_behind_the_others() -> None:

@@ -42,7 +42,7 @@ def create_topics(lake: Path, names: Sequence[str], topic_id: str, pipe: Connect
     won = []
     for name in names:
         try:
-            store.create_topic(topic_row(name, topic_id=topic_id))
+            store.create_topics([topic_row(name, topic_id=topic_id)])
             won.append(name)
         except TopicAlreadyExistsError:
             pass
@@ -89,7 +89,7 @@ def publish_on_a_full_disk(lake: Path, pipe: Connection) -> None:
     outcome = []
     for write in (
         lambda: store.publish(published(1, [partition_row(end=200)], [segment_row(base=100)])),
-        lambda: store.create_topic(topic_row()),
+        lambda: store.create_topics([topic_row()]),
     ):
         try:
             write()
@@ -98,5 +98,5 @@ def publish_on_a_full_disk(lake: Path, pipe: Connection) -> None:
             outcome.append("refused")
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     store.publish(published(2, [partition_row(end=200)], [segment_row(base=100)]))
-    store.create_topic(topic_row())
+    store.create_topics([topic_row()])
     pipe.send(outcome)

@@ -58,8 +58,8 @@ def test_a_publish_is_one_commit_and_carries_deltas_transaction(tmp_path: Path) 
 
 def test_a_second_handle_sees_what_the_first_commits(tmp_path: Path) -> None:
     first, second = DeltaMetadataStore(tmp_path), DeltaMetadataStore(tmp_path)
-    first.create_topic(topic_row("a"))
-    second.create_topic(topic_row("b"))
+    first.create_topics([topic_row("a")])
+    second.create_topics([topic_row("b")])
     first.publish(published(0, [partition_row(leader=0)], [segment_row(broker=0)], leader=0))
     second.publish(published(0, [partition_row(partition=1, leader=1)], [segment_row(partition=1)], leader=1))
     first.publish(published(1, [partition_row(leader=0, end=9)], [segment_row(base=100)], leader=0))
@@ -206,7 +206,7 @@ def test_a_commit_whose_checkpoint_fails_has_happened(tmp_path: Path, monkeypatc
     for version in range(1, 6):
         (log_directory(tmp_path, "topics") / f"{version:020}.checkpoint.parquet").mkdir()
     for number in range(5):
-        store.create_topic(topic_row(f"topic-{number}"))
+        store.create_topics([topic_row(f"topic-{number}")])
     assert len(store.load_topics()) == 5
 
 
@@ -282,7 +282,7 @@ def test_a_writer_that_always_loses_gives_up_with_a_retriable_error(
 
     monkeypatch.setattr(OpenDeltaTable, "commit", lose)
     with pytest.raises(KafkaStorageError, match="other writers were faster") as raised:
-        store.create_topic(topic_row())
+        store.create_topics([topic_row()])
     assert raised.value.retriable
     assert attempts == delta_table.ATTEMPTS_MAX
 

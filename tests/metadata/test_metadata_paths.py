@@ -49,7 +49,7 @@ def test_a_lake_that_may_not_be_read_is_no_missing_one(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("name", ["with space", "ümläut", "a#b?c", "50%", "[a]*"])
 def test_a_lake_may_have_almost_any_name(tmp_path: Path, name: str) -> None:
     store = DeltaMetadataStore(tmp_path / name)
-    store.create_topic(topic_row())
+    store.create_topics([topic_row()])
     assert DeltaMetadataStore(tmp_path / name, create=False).load_topics() == [topic_row()]
 
 

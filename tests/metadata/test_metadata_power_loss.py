@@ -72,7 +72,7 @@ def random_operation(random: Random, number: int) -> Operation:
     name = f"topic-{random.randrange(6)}"
     chosen, random_topic = random.randrange(11), random.randrange(40)
     if chosen == 0:
-        return lambda store: store.create_topic(topic_row(name, topic_id=f"id-{number}"))
+        return lambda store: store.create_topics([topic_row(name, topic_id=f"id-{number}")])
     if chosen == 1:
         return lambda store: store.delete_topic(name)
     if chosen == 2:
@@ -229,7 +229,7 @@ def has_happened(
 def written(lake: Path, short_logs: None) -> Path:
     store = DeltaMetadataStore(lake)
     for number in range(8):
-        store.create_topic(topic_row(f"topic-{number}"))
+        store.create_topics([topic_row(f"topic-{number}")])
         store.acquire_broker(broker_row(number, lease_id=f"lease-{number}"), None)
         store.publish(published(number, [partition_row(end=number)], [segment_row(base=number * 100)]))
         store.publish_group_offsets(PublishedOffsets([offset_row(number, number)], {3: number + 1}))
@@ -301,7 +301,7 @@ def test_several_torn_entries_of_every_table_are_set_aside_by_one_start(
             damage(file)
     assert durable_state(DeltaMetadataStore(written)) == before
     check_readers(written)
-    apply(DeltaMetadataStore(written), lambda store: store.create_topic(topic_row("afterwards")))
+    apply(DeltaMetadataStore(written), lambda store: store.create_topics([topic_row("afterwards")]))
     assert "afterwards" in [row.topic for row in DeltaMetadataStore(written).load_topics()]
 
 
@@ -310,9 +310,9 @@ def test_an_entry_whose_data_file_did_not_reach_the_disk_is_set_aside(
     lake: Path, damage: Callable[[Path], None]
 ) -> None:
     store = DeltaMetadataStore(lake)
-    store.create_topic(topic_row("kept"))
+    store.create_topics([topic_row("kept")])
     store.publish(published(0, [partition_row(end=1)]))
-    store.create_topic(topic_row("lost"))
+    store.create_topics([topic_row("lost")])
     store.publish(published(1, [partition_row(end=2)]))
     store.publish(published(2, [partition_row(end=3)]))
     for name in ("topics", "partitions"):
@@ -326,8 +326,8 @@ def test_an_entry_whose_data_file_did_not_reach_the_disk_is_set_aside(
 
 def test_an_entry_cut_at_the_end_of_a_line_is_not_taken_for_whole(lake: Path) -> None:
     store = DeltaMetadataStore(lake)
-    store.create_topic(topic_row("a"))
-    store.create_topic(topic_row("b"))
+    store.create_topics([topic_row("a")])
+    store.create_topics([topic_row("b")])
     newest = entries(lake, "topics")[-1]
     newest.write_bytes(b"\n".join(newest.read_bytes().splitlines()[:2]))
     assert [row.topic for row in DeltaMetadataStore(lake).load_topics()] == ["a"]
@@ -375,7 +375,7 @@ def test_a_job_s_table_is_mended_by_the_next_job(lake: Path) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_new_lake_is_there_with_the_directories_that_lead_to_it(lake: Path, seed: int) -> None:
     disk, deep = ForgetfulDisk(lake, lake.parent / "aside"), lake / "made" / "for" / "it"
-    DeltaMetadataStore(deep, disk=disk).create_topic(topic_row("kept"))
+    DeltaMetadataStore(deep, disk=disk).create_topics([topic_row("kept")])
     disk.lose_power(Random(seed))
     assert [row.topic for row in DeltaMetadataStore(deep, create=False).load_topics()] == ["kept"]
     check_readers(deep)
@@ -393,7 +393,7 @@ def test_a_table_whose_maker_was_killed_is_as_durable_as_any(lake: Path, calls: 
     with pytest.raises(PowerLost):
         DeltaMetadataStore(lake, disk=disk)
     disk.on_call = lambda path: None
-    DeltaMetadataStore(lake, disk=disk).create_topic(topic_row("kept"))
+    DeltaMetadataStore(lake, disk=disk).create_topics([topic_row("kept")])
     disk.lose_power(Random(calls))
     assert [row.topic for row in DeltaMetadataStore(lake, disk=disk).load_topics()] == ["kept"]
     check_readers(lake)
@@ -431,12 +431,12 @@ def failing_after(monkeypatch: pytest.MonkeyPatch, times: int = 1) -> None:
 
 def test_an_error_after_the_commit_was_written_is_no_error(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = DeltaMetadataStore(lake)
-    store.create_topic(topic_row("only"))
+    store.create_topics([topic_row("only")])
     failing_after(monkeypatch)
     store.delete_topic("only")  # a commit that adds no file
     assert store.load_topics() == []
     failing_after(monkeypatch, times=2)
-    store.create_topic(topic_row("again"))
+    store.create_topics([topic_row("again")])
     store.raise_log_starts({})
     assert [row.topic for row in DeltaMetadataStore(lake).load_topics()] == ["again"]
 
@@ -460,14 +460,14 @@ class FailingDisk(Disk):
 def test_a_commit_that_cannot_be_forced_is_tried_again_and_not_believed_before(lake: Path) -> None:
     disk = FailingDisk()
     store = DeltaMetadataStore(lake, disk=disk)
-    store.create_topic(topic_row("first"))
+    store.create_topics([topic_row("first")])
     for name in ("a", "b"):
         disk.failures = 2
         for _ in range(2):  # the second finds the row there and must not say that all is well
             with pytest.raises(KafkaStorageError, match="cannot force"):
-                store.create_topic(topic_row(name))
-        store.create_topic(topic_row(name))
+                store.create_topics([topic_row(name)])
+        store.create_topics([topic_row(name)])
         assert entries(lake, "topics")[-1] in disk.replaced, "the kernel reports a failed write only once"
     with pytest.raises(TopicAlreadyExistsError):
-        store.create_topic(topic_row("b", topic_id="another"))
+        store.create_topics([topic_row("b", topic_id="another")])
     assert [row.topic for row in DeltaMetadataStore(lake).load_topics()] == ["a", "b", "first"]

@@ -64,29 +64,29 @@ def tested(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreOfTe
 
 def test_a_created_topic_is_loaded_with_all_it_was_given(tested: StoreOfTest) -> None:
     row = topic_row("clicks", partitions=3, **{"cleanup.policy": "delete", "retention.ms": "-1"})
-    tested.store.create_topic(row)
+    tested.store.create_topics([row])
     assert tested.store.load_topics() == [row]
 
 
 def test_topics_are_loaded_in_the_order_of_their_names(tested: StoreOfTest) -> None:
     for name in ("b", "c", "a"):
-        tested.store.create_topic(topic_row(name))
+        tested.store.create_topics([topic_row(name)])
     assert [row.topic for row in tested.store.load_topics()] == ["a", "b", "c"]
 
 
 def test_a_topic_name_is_given_once(tested: StoreOfTest) -> None:
-    tested.store.create_topic(topic_row("clicks", topic_id="first"))
+    tested.store.create_topics([topic_row("clicks", topic_id="first")])
     with pytest.raises(TopicAlreadyExistsError, match="'clicks' already exists"):
-        tested.store.create_topic(topic_row("clicks", topic_id="second"))
+        tested.store.create_topics([topic_row("clicks", topic_id="second")])
     assert [row.topic_id for row in tested.store.load_topics()] == ["first"]
 
 
 def test_a_deleted_topic_is_gone_and_its_name_free(tested: StoreOfTest) -> None:
-    tested.store.create_topic(topic_row("clicks", topic_id="first"))
-    tested.store.create_topic(topic_row("views"))
+    tested.store.create_topics([topic_row("clicks", topic_id="first")])
+    tested.store.create_topics([topic_row("views")])
     tested.store.delete_topic("clicks")
     assert [row.topic for row in tested.store.load_topics()] == ["views"]
-    tested.store.create_topic(topic_row("clicks", topic_id="second"))
+    tested.store.create_topics([topic_row("clicks", topic_id="second")])
     assert [row.topic_id for row in tested.store.load_topics()] == ["second", "id-views"]
 
 
@@ -96,7 +96,7 @@ def test_deleting_a_topic_that_is_not_there_is_an_error(tested: StoreOfTest) -> 
 
 
 def test_an_altered_topic_has_the_new_partitions_and_settings(tested: StoreOfTest) -> None:
-    tested.store.create_topic(topic_row("clicks", partitions=1, **{"retention.ms": "1"}))
+    tested.store.create_topics([topic_row("clicks", partitions=1, **{"retention.ms": "1"})])
     altered = topic_row("clicks", partitions=4, **{"segment.bytes": "2"})
     tested.store.alter_topic(altered)
     assert tested.store.load_topics() == [altered]
@@ -104,7 +104,7 @@ def test_an_altered_topic_has_the_new_partitions_and_settings(tested: StoreOfTes
 
 def test_a_topic_cannot_be_altered_wrongly(tested: StoreOfTest) -> None:
     row = topic_row("clicks", partitions=2)
-    tested.store.create_topic(row)
+    tested.store.create_topics([row])
     with pytest.raises(UnknownTopicOrPartitionError):
         tested.store.alter_topic(topic_row("views"))
     with pytest.raises(InconsistentTopicIdError):
@@ -333,7 +333,7 @@ def test_a_snapshot_leaves_out_segments_whose_partition_is_gone(tested: StoreOfT
 
 def test_maintenance_changes_nothing_that_is_read(tested: StoreOfTest) -> None:
     tested.clock.jump(time.time_ns() // 1_000_000 - tested.clock.now_ms())  # versions of a day ago would go
-    tested.store.create_topic(topic_row())
+    tested.store.create_topics([topic_row()])
     for version in range(5):
         tested.publish(published(version, [partition_row(end=version)], [segment_row(base=version * 100)]))
     before = tested.store.load_snapshot(version=3)

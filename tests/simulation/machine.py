@@ -6,7 +6,7 @@ import asyncio
 import errno
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 from types import SimpleNamespace
@@ -178,8 +178,9 @@ class SimulatedStore(MemoryMetadataStore):
             raise KafkaStorageError("Delta fails on purpose, the change is committed")
         return found
 
-    def create_topic(self, row: TopicRow) -> None:
-        self._commits(f"create {row.topic}", lambda: super(SimulatedStore, self).create_topic(row))
+    def create_topics(self, rows: Sequence[TopicRow]) -> None:
+        names = ",".join(row.topic for row in rows)
+        self._commits(f"create {names}", lambda: super(SimulatedStore, self).create_topics(rows))
 
     def delete_topic(self, topic: str) -> None:
         self._commits(f"delete {topic}", lambda: super(SimulatedStore, self).delete_topic(topic))

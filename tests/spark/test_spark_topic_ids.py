@@ -85,7 +85,7 @@ def test_a_directory_of_another_topic_is_not_this_ones(lake: WrittenLake) -> Non
     # As between the deletion in Delta and the directory's, with a broker that was killed between them.
     lake.store.delete_topic("clicks")
     row = replace(lake.topics["clicks"], topic_id=str(UUID(int=7)))
-    lake.store.create_topic(row)
+    lake.store.create_topics([row])
     (snapshot,) = begin_read(options(lake)).partitions
     assert (snapshot.end_offset, snapshot.segments, snapshot.topic_id) == (0, (), encode_uuid(UUID(int=7)))
     assert PartitionBounds(options(lake), lake.store).look()[CLICKS][:3] == (0, 0, 0)

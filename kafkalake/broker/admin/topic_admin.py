@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kafkalake.broker.admin.token_bucket import TokenBucket
+from kafkalake.broker.admin.topic_creation import TOPICS_PER_TURN, Creation, place_all, run_in_turns
 from kafkalake.broker.admin.topic_plans import (
     TopicPlans,
     check_not_internal,
@@ -30,14 +31,18 @@ from kafkalake.broker.partitions.topic_rows import overrides_as_text, topic_row
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.election import Election
 from kafkalake.cluster.image import NO_LEADER, ClusterImage, TopicIdPartition, decide_together
-from kafkalake.cluster.placement import place, place_topic
-from kafkalake.cluster.topic_changes import add_partitions, change_topics, clear_eligible, create_topic, delete_topic
+from kafkalake.cluster.placement import place
+from kafkalake.cluster.topic_changes import (
+    add_partitions,
+    change_topics,
+    clear_eligible,
+    create_topics,
+    delete_topic,
+)
 from kafkalake.config.layers import Settings, changed_values
 from kafkalake.config.setting import Value
 from kafkalake.errors import (
     InvalidPartitionsError,
-    InvalidReplicaAssignmentError,
-    InvalidReplicationFactorError,
     KafkaError,
     KafkaStorageError,
     LeaderNotAvailableError,
@@ -95,20 +100,35 @@ class TopicAdmin:
 
     # Requests.
 
-    async def create(self, new: NewTopic, *, timeout_ms: int, validate_only: bool = False) -> Topic:
-        """Create a topic and return it. With `validate_only`, return it without creating it or its partitions.
+    async def create(self, new: NewTopic, *, timeout_ms: int) -> Topic:
+        """Create a topic and return it.
 
         Raise `InvalidTopicError`, `TopicAlreadyExistsError`, `InvalidPartitionsError`, `InvalidReplicationFactorError`,
         `InvalidReplicaAssignmentError`, `InvalidRequestError`, `InvalidConfigError` or `PolicyViolationError` if the topic is not
         valid, `RequestTimedOutError` if the commit takes longer than `timeout_ms`, `KafkaStorageError` if it fails.
         """
         self.plans.plan(new)
-        if validate_only:
-            return self._new_topic(new)
         if not self._controller.is_active:
             await self._create_elsewhere(new, timeout_ms)
             return self._topics.topic(new.name)
         return await self._finish(self._create(new), timeout_ms)
+
+    async def create_all(
+        self, wanted: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool = False
+    ) -> list[Creation | KafkaError]:
+        """Create topics in one commit, on the controller. Return them, and the errors of those that are not created, as `create`.
+
+        With `validate_only` nothing is created: the topics are returned as they would be.
+        """
+        if not wanted:
+            return []
+        if validate_only:
+            planned = await run_in_turns(self.plans.plan_all(wanted))
+            return [
+                each if isinstance(each, KafkaError) else Creation(self._new_topic(new), each)
+                for new, each in zip(wanted, planned, strict=True)
+            ]
+        return await self._finish(self._create_all(wanted), timeout_ms)
 
     async def auto_create(self, name: str) -> Topic:
         """Create a topic with the broker's defaults and return it.
@@ -216,37 +236,65 @@ class TopicAdmin:
             await asyncio.wait(list(self._under_way))
 
     async def _create(self, new: NewTopic) -> Topic:
-        count, factor, assignment = self.plans.plan(new)
-        topic = self._new_topic(new)
-        row = topic_row(topic, count)
+        (created,) = await self._create_all([new])
+        if isinstance(created, KafkaError):
+            raise created
+        return created.topic
+
+    async def _create_all(self, wanted: Sequence[NewTopic]) -> list[Creation | KafkaError]:
+        planned = await run_in_turns(self.plans.plan_all(wanted))
+        found: dict[str, Creation | KafkaError] = {}
+        creations: list[Creation] = []
+        for new, plan in zip(wanted, planned, strict=True):
+            if isinstance(plan, KafkaError):
+                found[new.name] = plan
+            else:
+                creations.append(Creation(self._new_topic(new), plan))
+            if len(creations) % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        if creations:
+            found |= await self._commit_all(creations)
+        return [found[new.name] for new in wanted]
+
+    async def _commit_all(self, creations: Sequence[Creation]) -> dict[str, Creation | KafkaError]:
+        """Commit the rows, then the version of the cluster. Return each topic's outcome by its name."""
+        rows = [topic_row(each.topic, each.plan.partitions) for each in creations]
+        refused: dict[str, KafkaError] = {}
 
         def create(image: ClusterImage) -> ClusterImage:
-            replicas = assignment or place_topic(image, count, factor, self._world.random)
-            return create_topic(image, topic.topic_id, replicas, image.topics_version + 1)
+            placed = place_all(image, creations, self._world.random, refused)
+            return create_topics(image, placed, image.topics_version + 1) if placed else image
 
         try:
-            await self._add_row(row)
-            await self._controller.change(create, [row])
+            await self._add_rows(rows)
+            await self._controller.change(create, rows)
         except TopicAlreadyExistsError as error:  # in Delta and not in the cluster: `settle` has not removed it yet
-            raise KafkaStorageError(f"an earlier creation of topic {topic.name} has yet to be undone") from error
-        except (KafkaStorageError, InvalidReplicationFactorError, InvalidReplicaAssignmentError):
-            await self.settle()  # the last two: brokers have ended meanwhile
+            raise KafkaStorageError(f"an earlier creation has yet to be undone: {error}") from error
+        except KafkaStorageError:
+            await self.settle()
             raise
-        served = self._topics.topic(new.name)
-        offline = [each.name for each in served.replicas.values() if each.is_offline]
-        if offline:
-            await self._delete(served)
-            raise KafkaStorageError(f"the log of {offline[0]} could not be opened")
-        logger.info("topic created topic=%s topic_id=%s partitions=%d", topic.name, topic.topic_id, count)
-        return served
+        if refused:
+            await self.settle()
+        served = {each.topic.name: each for each in creations if each.topic.name not in refused}
+        return {**refused, **{name: await self._served(each) for name, each in served.items()}}
 
-    async def _add_row(self, row: TopicRow) -> None:
-        """Add a topic's row. One of its name that an interrupted creation left, perhaps of another controller, is removed first."""
+    async def _served(self, creation: Creation) -> Creation | KafkaError:
+        """Return a topic that this broker serves now, or the error of one that it cannot serve, which is deleted."""
+        topic, plan = self._topics.topic(creation.topic.name), creation.plan
+        offline = [each.name for each in topic.replicas.values() if each.is_offline]
+        if offline:
+            await self._delete(topic)
+            return KafkaStorageError(f"the log of {offline[0]} could not be opened")
+        logger.info("topic created topic=%s topic_id=%s partitions=%d", topic.name, topic.topic_id, plan.partitions)
+        return Creation(topic, plan)
+
+    async def _add_rows(self, rows: Sequence[TopicRow]) -> None:
+        """Add topics' rows. Those of their names that an interrupted creation left, perhaps of another controller, are removed."""
         try:
-            await self._run_blocking(lambda: self._store.create_topic(row))
+            await self._run_blocking(lambda: self._store.create_topics(rows))
         except TopicAlreadyExistsError:
             await self.settle()
-            await self._run_blocking(lambda: self._store.create_topic(row))
+            await self._run_blocking(lambda: self._store.create_topics(rows))
 
     async def _delete(self, topic: Topic) -> None:
         if self._topics.find(topic.name) is not topic:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kafkalake.broker.admin.topic_names import check_topic_name, find_collision
 from kafkalake.broker.partitions.new_topic import NewTopic
+from kafkalake.broker.partitions.topic_names import check_topic_name, collision_key
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.placement import check_factor
 from kafkalake.cluster.topic_changes import Assignment, new_partitions
@@ -22,8 +22,10 @@ from kafkalake.errors import (
     InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidTopicError,
+    KafkaError,
     PolicyViolationError,
     TopicAlreadyExistsError,
+    as_value,
 )
 from kafkalake.internal_topics import INTERNAL
 
@@ -48,15 +50,36 @@ class TopicPlans:
 
     def plan(self, new: NewTopic) -> TopicPlan:
         """Validate a new topic and return its size. Raise as `TopicAdmin.create` if it is not valid."""
+        return self._plan(new, {}, self._room())
+
+    def plan_all(self, wanted: Sequence[NewTopic]) -> Generator[None, None, list[TopicPlan | KafkaError]]:
+        """Return the sizes of new topics that are created together, and the errors of those that are not valid, in turns."""
+        planned: list[TopicPlan | KafkaError] = []
+        taken: dict[str, str] = {}
+        room = self._room()
+        for new in wanted:
+            yield
+            try:
+                plan = self._plan(new, taken, room)
+            except KafkaError as error:
+                planned.append(as_value(error))
+                continue
+            planned.append(plan)
+            taken[collision_key(new.name)] = new.name
+            room -= plan.partitions if new.name not in INTERNAL else 0
+        return planned
+
+    def _plan(self, new: NewTopic, taken: Mapping[str, str], room: int) -> TopicPlan:
+        """`taken`: the names of topics that are created with it, by collision key. room: how many partitions there may be more."""
         check_topic_name(new.name)
-        if new.name in self._topics:
+        other = self._topics.find_collision(new.name) or taken.get(collision_key(new.name))
+        if other == new.name or new.name in self._topics:
             raise TopicAlreadyExistsError(f"Topic '{new.name}' already exists.")
-        collision = find_collision(new.name, self._topics.names())
-        if collision is not None:
-            raise InvalidTopicError(f"Topic '{new.name}' collides with existing topic: {collision}")
+        if other is not None:
+            raise InvalidTopicError(f"Topic '{new.name}' collides with existing topic: {other}")
         plan = self._plan_assigned(new) if new.assignments else self._plan_placed(new)
         parse_overrides(new.config or {})
-        self.check_room(new.name, plan.partitions)
+        self._check_room(new.name, plan.partitions, room)
         return plan
 
     def journal_factor(self, setting: str) -> int:
@@ -71,9 +94,15 @@ class TopicPlans:
 
     def check_room(self, name: str, more: int) -> None:
         """Raise `PolicyViolationError` if `more` partitions would exceed `max.partitions`."""
-        most = self._settings().broker.max_partitions
+        self._check_room(name, more, self._room())
+
+    def _room(self) -> int:
         have = sum(len(topic.registrations) for topic in self._topics.unordered() if topic.name not in INTERNAL)
-        if name not in INTERNAL and have + more > most:
+        return self._settings().broker.max_partitions - have
+
+    def _check_room(self, name: str, more: int, room: int) -> None:
+        if name not in INTERNAL and more > room:
+            most = self._settings().broker.max_partitions
             raise PolicyViolationError(f"The broker would have more than {most} partitions (max.partitions).")
 
     def check_more(self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.topic_names import collision_key
 from kafkalake.cluster.election import ElectionRules
 from kafkalake.cluster.image import ClusterImage, PartitionRegistration
 from kafkalake.config.setting import Value
@@ -62,6 +63,7 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._flushed_by_time: set[Topic] = set()
+        self._by_collision_key: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[Topic]:
         """Return the topics sorted by name."""
@@ -72,6 +74,10 @@ class Topics:
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
+
+    def find_collision(self, name: str) -> str | None:
+        """Return the name of a topic that collides with `name`, or is equal to it, None if there is none."""
+        return self._by_collision_key.get(collision_key(name))
 
     def unordered(self) -> Iterable[Topic]:
         """Return all topics in no particular order."""
@@ -86,6 +92,7 @@ class Topics:
         assert topic.name not in self._by_name
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
+        self._by_collision_key[collision_key(topic.name)] = topic.name
         if topic.is_flushed_by_time:
             self._flushed_by_time.add(topic)
 
@@ -93,6 +100,7 @@ class Topics:
         """Remove a topic."""
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
+        self._by_collision_key.pop(collision_key(topic.name), None)
         self._flushed_by_time.discard(topic)
 
     def configure(self, topic: Topic, overrides: dict[str, Value], config: TopicConfig, of_logs: LogConfig) -> None:

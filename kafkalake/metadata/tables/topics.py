@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,8 +37,8 @@ class DeltaTopics(LakeTables):
             table.refresh_if_outdated()
             return sorted(table.read().column("topic").to_pylist())
 
-    def create_topic(self, row: TopicRow) -> None:
-        self._replace_rows(paths.TOPICS, TopicRow, lambda rows: changes.with_topic_created(rows, row))
+    def create_topics(self, rows: Sequence[TopicRow]) -> None:
+        self._replace_rows(paths.TOPICS, TopicRow, lambda before: changes.with_topics_created(before, rows))
 
     def delete_topic(self, topic: str) -> None:
         self._replace_rows(paths.TOPICS, TopicRow, lambda rows: changes.with_topic_deleted(rows, topic))

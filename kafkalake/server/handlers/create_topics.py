@@ -2,13 +2,16 @@
 
 - 4: -1 for the broker's default of partitions and replication factor. 5: flexible; the response has partitions, replication
   factor and settings. 7: topic ids.
-- A name used twice in one request gets INVALID_REQUEST. Each topic has its own result. The topic is in Delta when acknowledged.
+- A name used twice in one request gets INVALID_REQUEST. Each topic has its own result. All topics of a request are one commit,
+  and in Delta when acknowledged.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 
+from kafkalake.broker.admin.topic_creation import Creation
 from kafkalake.broker.admin.topic_plans import PARTITIONS_MAX
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topics import Topic
@@ -26,47 +29,56 @@ from kafkalake.wire.messages.topics import (
 
 async def handle(request: Request[CreateTopicsRequest]) -> CreateTopicsResponse:
     body = request.body
-    times: Counter[str] = Counter()
-    asked, topics = 0, {}
-    for topic in body.topics:
-        times[topic.name] += 1
-        asked += len(topic.assignments) or max(topic.num_partitions, 0)
-        topics[topic.name] = topic
-        await request.turn()
+    outcomes = await request.in_turns(_refused(request))
+    wanted = [_new_topic(each) for each in body.topics if each.name not in outcomes]
+    try:
+        created = await request.context.broker.topic_admin.create_all(
+            wanted, timeout_ms=body.timeout, validate_only=body.validate_only
+        )
+        outcomes |= {new.name: each for new, each in zip(wanted, created, strict=True)}
+    except KafkaError as error:
+        outcomes |= {new.name: error for new in wanted}
     answers = []
-    for name, topic in topics.items():
-        try:
-            if times[name] > 1:
-                raise InvalidRequestError("Duplicate topic name.")
-            if asked > PARTITIONS_MAX:
-                raise InvalidPartitionsError(
-                    f"Excessively large number of partitions per request: more than {PARTITIONS_MAX}."
-                )
-            answers.append(await _create(request, topic))
-        except KafkaError as error:
-            answers.append(
-                CreatableTopicResult(name=name, error_code=error.code, error_message=request.error_text(error))
-            )
+    for name, outcome in outcomes.items():
+        answers.append(_result(request, name, outcome))
         await request.turn()
     return CreateTopicsResponse(topics=answers)
 
 
-async def _create(request: Request[CreateTopicsRequest], asked: CreatableTopic) -> CreatableTopicResult:
-    if not (request.allows(Resource.CLUSTER, CLUSTER_NAME) or request.allows(Resource.TOPIC, asked.name)):
-        raise TopicAuthorizationError()
+def _refused(
+    request: Request[CreateTopicsRequest],
+) -> Generator[None, None, dict[str, Creation | KafkaError]]:
+    """Return the topics that are refused because of the others in the request, or to this principal."""
+    body = request.body
+    times = Counter(each.name for each in body.topics)
+    asked = sum(len(each.assignments) or max(each.num_partitions, 0) for each in body.topics)
+    found: dict[str, Creation | KafkaError] = {}
+    may_create_all = request.allows(Resource.CLUSTER, CLUSTER_NAME)
+    for topic in body.topics:
+        yield
+        if times[topic.name] > 1:
+            found[topic.name] = InvalidRequestError("Duplicate topic name.")
+        elif asked > PARTITIONS_MAX:
+            found[topic.name] = InvalidPartitionsError(
+                f"Excessively large number of partitions per request: more than {PARTITIONS_MAX}."
+            )
+        elif not (may_create_all or request.allows(Resource.TOPIC, topic.name)):
+            found[topic.name] = TopicAuthorizationError()
+    return found
+
+
+def _new_topic(asked: CreatableTopic) -> NewTopic:
     assignments = [(each.partition_index, each.broker_ids) for each in asked.assignments]
-    new = NewTopic(
-        asked.name,
-        asked.num_partitions,
-        asked.replication_factor,
-        assignments or None,
-        {config.name: config.value for config in asked.configs},
-    )
-    admin = request.context.broker.topic_admin
-    plan = admin.plans.plan(new)
-    topic = await admin.create(new, timeout_ms=request.body.timeout, validate_only=request.body.validate_only)
+    config = {each.name: each.value for each in asked.configs}
+    return NewTopic(asked.name, asked.num_partitions, asked.replication_factor, assignments or None, config)
+
+
+def _result(request: Request[CreateTopicsRequest], name: str, outcome: Creation | KafkaError) -> CreatableTopicResult:
+    if isinstance(outcome, KafkaError):
+        return CreatableTopicResult(name=name, error_code=outcome.code, error_message=request.error_text(outcome))
+    topic, plan = outcome
     return CreatableTopicResult(
-        name=asked.name,
+        name=name,
         topic_id=None if request.body.validate_only else topic.topic_id,
         num_partitions=plan.partitions,
         replication_factor=plan.replication_factor,

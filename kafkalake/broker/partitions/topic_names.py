@@ -7,7 +7,6 @@ collide, because Kafka's metrics show both as `_`. The second of two such names 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from kafkalake.errors import InvalidTopicError
 
@@ -38,9 +37,3 @@ def check_topic_name(name: str) -> None:
 def collision_key(name: str) -> str:
     """Return the collision key of a name. Names with the same key collide."""
     return name.replace(".", "_")
-
-
-def find_collision(name: str, existing: Iterable[str]) -> str | None:
-    """Return a name among `existing` that collides with `name` without being equal to it, or None."""
-    key = collision_key(name)
-    return next((other for other in existing if other != name and collision_key(other) == key), None)
