@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from kafkalake.unsigned_varint import append_unsigned_varint
+from kafkalake.wire.current_leader import CurrentLeader, Node, append_nodes, leader_value
 from kafkalake.wire.messages.message import Buffer
 from kafkalake.wire.messages.schemas import OWN_FROM
 
@@ -18,6 +19,7 @@ _INT16 = struct.Struct(">h")
 _ABORTED = struct.Struct(">qq")
 _PARTITION_4 = struct.Struct(">ihqq")
 _PARTITION_5 = struct.Struct(">ihqqq")
+_NODES_SINCE = 16
 _INT64 = struct.Struct(">q")
 _EPOCH_END = struct.Struct(">iq")
 _WHOLE_SEGMENT = struct.Struct(">qqiqq")
@@ -34,6 +36,7 @@ class FetchResponseEncoder:
     def __init__(self, version: int, correlation_id: int, error_code: int, session_id: int, topics: int) -> None:
         self._version = version
         self._flexible = version >= 12
+        self._nodes: list[Node] = []
         self._current = head = bytearray(4)
         self._pieces: list[Buffer] = [head]
         head += _INT32.pack(correlation_id)
@@ -72,10 +75,11 @@ class FetchResponseEncoder:
         aborted: Sequence[tuple[int, int]] | None,
         records: Sequence[Buffer],
         diverging: tuple[int, int] | None,
+        leader: CurrentLeader | None = None,
     ) -> None:
         """Add a partition. `offsets`: high watermark, last stable offset, log start offset. `aborted`: (producer id, first offset).
 
-        `records` is not copied. `diverging`: (epoch, end offset).
+        `records` is not copied. `diverging`: (epoch, end offset). `leader`: with an error that names it.
         """
         out, version, flexible = self._current, self._version, self._flexible
         if version >= 5:
@@ -98,7 +102,12 @@ class FetchResponseEncoder:
             self._current = bytearray()
             self._pieces.append(self._current)
         if flexible:
-            self._append_tagged([] if diverging is None else [_diverging_field(diverging)])
+            fields = [] if diverging is None else [_diverging_field(diverging)]
+            if leader is not None:
+                fields.append((1, leader_value(leader)))
+                if leader.node is not None:
+                    self._nodes.append(leader.node)
+            self._append_tagged(fields)
 
     def add_followed_partition(
         self,
@@ -147,7 +156,8 @@ class FetchResponseEncoder:
 
     def finish(self) -> list[Buffer]:
         """Return the pieces, including the size prefix."""
-        self.end_topic()  # the response's tagged fields are as empty as a topic's
+        if self._flexible:
+            append_nodes(self._current, self._nodes if self._version >= _NODES_SINCE else ())
         head = self._pieces[0]
         _INT32.pack_into(head, 0, sum(len(piece) for piece in self._pieces) - 4)
         return [piece for piece in self._pieces if len(piece)]

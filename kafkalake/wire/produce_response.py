@@ -11,6 +11,7 @@ from typing import Protocol
 
 from kafkalake.errors import KafkaError
 from kafkalake.unsigned_varint import append_unsigned_varint
+from kafkalake.wire.current_leader import CurrentLeader, Node, append_nodes, leader_value, names_leader
 from kafkalake.wire.produce_request import ProducedTopic
 
 _FIXED_4 = struct.Struct(">ihqq")
@@ -18,6 +19,7 @@ _FIXED_5 = struct.Struct(">ihqqq")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _MESSAGE_BYTES_MAX = 1000
+_LEADERS_SINCE = 10
 
 
 class Appended(Protocol):
@@ -39,9 +41,14 @@ def encode_produced(
     topics: Sequence[ProducedTopic],
     results: Iterable[Appended | KafkaError],
     error_text: Callable[[KafkaError], str],
+    leader_of: Callable[[ProducedTopic, int], CurrentLeader | None] = lambda topic, index: None,
 ) -> bytearray:
-    """Encode the response with its size prefix. `results`: one for each partition, in the order of the request."""
+    """Encode the response with its size prefix. `results`: one for each partition, in the order of the request.
+
+    `leader_of` is asked for the leaders that errors name.
+    """
     flexible = version >= 9
+    nodes: list[Node] = []
     out = bytearray(4)
     out += _INT32.pack(correlation_id)
     if flexible:
@@ -50,7 +57,8 @@ def encode_produced(
     else:
         out += _INT32.pack(len(topics))
     left = iter(results)
-    for name, topic_id, partitions in topics:
+    for topic in topics:
+        name, topic_id, partitions = topic
         if name is None:
             out += topic_id.bytes if topic_id is not None else bytes(16)
         else:
@@ -65,10 +73,16 @@ def encode_produced(
         else:
             out += _INT32.pack(len(partitions))
         for index, _ in partitions:
-            _encode_partition(out, version, index, next(left), error_text)
+            result = next(left)
+            _encode_partition(out, version, index, result, error_text)
+            if version >= _LEADERS_SINCE and isinstance(result, KafkaError):
+                leader = leader_of(topic, index) if names_leader(result) else None
+                _append_leader(out, leader, nodes)
         if flexible:
             out.append(0)
-    out += bytes(5 if flexible else 4)  # throttle time 0, no tagged fields
+    out += bytes(4)  # throttle time 0
+    if flexible:
+        append_nodes(out, nodes)
     _INT32.pack_into(out, 0, len(out) - 4)
     return out
 
@@ -120,4 +134,18 @@ def _append_error(out: bytearray, version: int, error: KafkaError, message: byte
         out.append(0)
     append_unsigned_varint(out, len(message) + 1)
     out += message
-    out.append(0)
+    if version < _LEADERS_SINCE:
+        out.append(0)
+
+
+def _append_leader(out: bytearray, leader: CurrentLeader | None, nodes: list[Node]) -> None:
+    """Append the tagged fields of a partition with an error."""
+    if leader is None:
+        out.append(0)
+        return
+    value = leader_value(leader)
+    out += b"\x01\x00"
+    append_unsigned_varint(out, len(value))
+    out += value
+    if leader.node is not None:
+        nodes.append(leader.node)

@@ -8,9 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from kafkalake.errors import CorruptMessageError, KafkaError
+from kafkalake.errors import CorruptMessageError, KafkaError, KafkaStorageError, NotLeaderOrFollowerError
 from kafkalake.server.registry import APIS
+from kafkalake.wire.current_leader import CurrentLeader, Node
 from kafkalake.wire.fetch_response import FetchResponseEncoder
+from kafkalake.wire.messages.cluster import NodeEndpoint
 from kafkalake.wire.messages.codec import encode_response
 from kafkalake.wire.messages.records import (
     AbortedTransaction,
@@ -18,6 +20,7 @@ from kafkalake.wire.messages.records import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchResponse,
+    LeaderIdAndEpoch,
     PartitionData,
     PartitionProduceResponse,
     ProduceResponse,
@@ -146,3 +149,64 @@ def test_fetch_of_a_follower(
     out.end_topic()
     expected = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[data])])
     assert b"".join(out.finish()) == encode_response(1, 18, 5, expected)
+
+
+LEADER = CurrentLeader(3, 7, Node(3, "host-3", 9093, "rack"))
+NODE_ENDPOINTS = [NodeEndpoint(node_id=3, host="host-3", port=9093, rack="rack")]
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+def test_produce_to_a_broker_that_does_not_lead_names_the_leader(version: int) -> None:
+    name, topic_id = (None, TOPIC_ID) if version >= 13 else ("a", None)
+    topics = [ProducedTopic(name, topic_id, [(0, None), (1, None), (2, None)])]
+    results = [NotLeaderOrFollowerError(), KafkaStorageError(), NotLeaderOrFollowerError()]
+    names = version >= 10
+    current = LeaderIdAndEpoch(leader_id=3, leader_epoch=7) if names else None
+    expected = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=name or "",
+                topic_id=topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=index,
+                        error_code=error.code,
+                        base_offset=-1,
+                        log_append_time=-1,
+                        log_start_offset=-1,
+                        error_message=str(error),
+                        current_leader=current if index != 1 else None,
+                    )
+                    for index, error in enumerate(results)
+                ],
+            )
+        ],
+        node_endpoints=NODE_ENDPOINTS if names else (),
+    )
+    assert encode_produced(version, 5, topics, results, str, lambda topic, index: LEADER) == encode_response(
+        0, version, 5, expected
+    )
+
+
+@pytest.mark.parametrize("version", range(12, 19))
+@pytest.mark.parametrize("node", [LEADER.node, None])
+def test_fetch_from_a_broker_that_does_not_lead_names_the_leader(version: int, node: Node | None) -> None:
+    data = PartitionData(
+        partition_index=4,
+        error_code=6,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        aborted_transactions=None,
+        records=b"",
+        current_leader=LeaderIdAndEpoch(leader_id=3, leader_epoch=7),
+    )
+    out = FetchResponseEncoder(version, 5, 0, 0, 1)
+    out.begin_topic(TOPIC_ID if version >= 13 else "a", 1)
+    out.add_partition(4, 6, (-1, -1, -1), None, [], None, LEADER._replace(node=node))
+    out.end_topic()
+    expected = FetchResponse(
+        responses=[FetchableTopicResponse(topic="a", topic_id=TOPIC_ID, partitions=[data])],
+        node_endpoints=NODE_ENDPOINTS if version >= 16 and node is not None else (),
+    )
+    assert b"".join(out.finish()) == encode_response(1, version, 5, expected)

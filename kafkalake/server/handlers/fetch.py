@@ -1,8 +1,9 @@
 """Fetch (1), versions 4-18: records from an offset on, with long poll and incremental sessions.
 
 - 5: log start offset. 7: sessions (KIP-227). 9: current leader epoch (KIP-320). 10: zstd. 11: rack. 12: flexible, last
-  fetched epoch and diverging epoch (KIP-595). 13: topics by id (KIP-516). 15-18: differ for replicas only;
-  18 sends the leader a follower's high watermark (KIP-1166). Brokers that follow use 18 (`fetch_as_follower`).
+  fetched epoch and diverging epoch (KIP-595), the current leader with an error (KIP-951). 13: topics by id (KIP-516).
+  16: the current leader's address. 15, 17, 18: differ for replicas only; 18 sends the leader a follower's high watermark
+  (KIP-1166). Brokers that follow use 18 (`fetch_as_follower`).
 - Records come from the cache of producers' bytes, or are encoded here from the stored Arrow messages.
 - A consumer without zstd (below version 10) gets UNSUPPORTED_COMPRESSION_TYPE for a topic with `compression.type` zstd.
 
@@ -29,8 +30,10 @@ from kafkalake.broker.partitions.fetched import (
 from kafkalake.errors import CorruptMessageError, LakeError, UnsupportedCompressionTypeError
 from kafkalake.record import layout as at
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
+from kafkalake.server.current_leaders import current_leader
 from kafkalake.server.handlers import fetch_as_follower
 from kafkalake.server.request import Request
+from kafkalake.wire.current_leader import CurrentLeader, names_leader
 from kafkalake.wire.fetch_response import FetchResponseEncoder
 from kafkalake.wire.messages import records
 from kafkalake.wire.messages.message import Buffer
@@ -95,7 +98,11 @@ def handle(request: Request[records.FetchRequest]) -> Generator[None, None, None
 
 def _reply(request: Request[records.FetchRequest], asked_for: FetchRequest, fetched: Fetched) -> None:
     bytes_max = min(asked_for.max_bytes, request.context.broker.config.fetch_max_bytes)
-    encode = partial(_encode, request.version, request.correlation_id, fetched, bytes_max)
+
+    def leader_of(asked: FetchPartition) -> CurrentLeader | None:
+        return current_leader(request, asked.topic, asked.partition)
+
+    encode = partial(_encode, request.version, request.correlation_id, fetched, bytes_max, leader_of)
     size = _compressed_bytes(fetched)
     if size > INLINE_BYTES or len(fetched.partitions) > INLINE_PARTITIONS:
         request.start_task(_reply_from_thread(request, fetched, encode, size))
@@ -125,7 +132,13 @@ async def _reply_from_thread(
         fetched.sent()
 
 
-def _encode(version: int, correlation_id: int, fetched: Fetched, bytes_max: int) -> list[Buffer]:
+def _encode(
+    version: int,
+    correlation_id: int,
+    fetched: Fetched,
+    bytes_max: int,
+    leader_of: Callable[[FetchPartition], CurrentLeader | None],
+) -> list[Buffer]:
     """Encode the response in pieces. Its records take `bytes_max`, or are one batch. Also called in a thread.
 
     Partitions whose records do not fit, or cannot be encoded, are changed accordingly.
@@ -139,7 +152,7 @@ def _encode(version: int, correlation_id: int, fetched: Fetched, bytes_max: int)
     for key, partitions in topics.items():
         out.begin_topic(key, len(partitions))
         for partition in partitions:
-            _encode_partition(out, version, partition, budget)
+            _encode_partition(out, version, partition, budget, leader_of)
         out.end_topic()
     return out.finish()
 
@@ -152,7 +165,13 @@ class _Budget:
         self.empty = True
 
 
-def _encode_partition(out: FetchResponseEncoder, version: int, partition: FetchedPartition, budget: _Budget) -> None:
+def _encode_partition(
+    out: FetchResponseEncoder,
+    version: int,
+    partition: FetchedPartition,
+    budget: _Budget,
+    leader_of: Callable[[FetchPartition], CurrentLeader | None],
+) -> None:
     asked = partition.asked
     pieces: list[Buffer] = []
     if version < _ZSTD_SINCE and partition.codec == "zstd":
@@ -171,6 +190,7 @@ def _encode_partition(out: FetchResponseEncoder, version: int, partition: Fetche
         partition.aborted,
         pieces,
         partition.diverging,
+        leader_of(asked) if names_leader(partition.error) else None,
     )
 
 

@@ -1,9 +1,9 @@
 """Produce (0), versions 3-13: append one record batch per partition.
 
 - 5: log start offset in the response. 7: zstd. 8: error messages, and errors of single records. 9: flexible. 10: the current
-  leader, for a client with the wrong one (never here: one broker leads everything). 13: topics by id.
-- acks: 0 has no response (an error closes the connection, as in Kafka, so that the client notices), 1 and all are answered
-  when the log has the batch. `min.insync.replicas` cannot require more replicas than the one that exists.
+  leader, for a client with the wrong one (KIP-951). 13: topics by id.
+- acks: 0 has no response (an error closes the connection, as in Kafka, so that the client notices), 1 is answered when the
+  log has the batch, all when the replicas in sync have it, at the latest after the request's timeout.
 - Compression: the producer's, or the topic's `compression.type`.
 - Internal topics are written by the broker alone: INVALID_TOPIC_EXCEPTION.
 - Transactional batches are accepted for partitions in the producer's transaction. Version 12 adds missing ones (KIP-890).
@@ -22,10 +22,12 @@ from typing import Any
 from kafkalake.broker.partitions.append_queue import ProduceRequest
 from kafkalake.errors import InvalidTopicError, KafkaError, as_value
 from kafkalake.internal_topics import INTERNAL
+from kafkalake.server.current_leaders import current_leader
 from kafkalake.server.produce_admission import admit
 from kafkalake.server.produce_batches import TURN_BATCHES, BatchReader, rules_of
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
+from kafkalake.wire.current_leader import CurrentLeader
 from kafkalake.wire.produce_request import ProduceBody, ProducedTopic
 from kafkalake.wire.produce_response import encode_produced
 
@@ -82,7 +84,7 @@ class _Reply:
         request, body, batches = self._request, self._body, produced.batches
         if body.acks != 0:
             results = [each.result for each in batches if each.result is not None]
-            what = request.version, request.correlation_id, body.topics, results, request.error_text
+            what = request.version, request.correlation_id, body.topics, results, request.error_text, self._leader_of
             if len(batches) > TURN_BATCHES:
                 request.start_task(request.reply_from_thread(lambda: (encode_produced(*what),)))
             else:
@@ -92,6 +94,9 @@ class _Reply:
         request.reply_buffers(())
         if failed:
             request.connection.close(f"a produce request with acks=0 failed: {failed[0]}")
+
+    def _leader_of(self, topic: ProducedTopic, index: int) -> CurrentLeader | None:
+        return current_leader(self._request, topic.topic_id if topic.name is None else topic.name, index)
 
 
 def _read_topic(request: Request[ProduceBody], produced: ProducedTopic, reader: BatchReader) -> None:
