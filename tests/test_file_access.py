@@ -37,6 +37,7 @@ ALLOWED: dict[str, str] = {
     "storage.files": "the operating system's files, behind `Files`",
     "storage.staged_file": "opens relative to a directory and without following links, which `Files` does not",
     "storage.staging": "whole directories of jobs of writers, no files of a log",
+    "storage.retired_directories": "whole directories of partitions, of deleted topics",
     "storage.rewritten_files": "whole directories of runs of jobs, in those of partitions",
     "broker.partitions.log_directory": "whole directories of partitions: renamed and removed with their topic",
     "broker.staged.commits": "names of commits of writers, no files of a log",

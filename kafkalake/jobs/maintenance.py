@@ -39,6 +39,7 @@ from kafkalake.storage.generations import RewrittenSegment, covering, stale_file
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE
 from kafkalake.storage.log import Log
 from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE
+from kafkalake.storage.retired_directories import RETIRED
 from kafkalake.storage.rewritten_files import RUN_PREFIX
 from kafkalake.storage.segment_names import DATA_SUFFIX, SUFFIXES, parse_name
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX
@@ -51,7 +52,6 @@ KEEP_DAYS = 30
 STAGED_HOURS = 24.0
 
 _DAY_MS = 86_400_000
-_RETIRED = "-delete"
 _OTHER_FILES = (STATE_FILE, LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE)
 
 
@@ -283,7 +283,7 @@ def orphans(
             continue
         for directory in filter(Path.is_dir, _within(broker)):
             replica = replicas.get(directory)
-            if directory.name.endswith(_RETIRED):
+            if directory.name.endswith(RETIRED):
                 yield directory, "of a deleted topic: its broker removes it, at the latest at its next start"
             elif replica is not None:
                 row = replica.row

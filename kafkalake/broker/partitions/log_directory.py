@@ -26,13 +26,13 @@ from kafkalake.storage.log import Log
 from kafkalake.storage.log_events import LogEvents
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.partition_metadata import read_topic_id
+from kafkalake.storage.retired_directories import RETIRED, remove_directories, retired_name
 from kafkalake.storage.takeover import begin_leadership, take_over_files
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.uuid_text import encode_uuid
 
 logger = logging.getLogger(__name__)
 
-_DELETED = "-delete"
 
 EventsOfLogs = Callable[[str, UUID, int], LogEvents]
 
@@ -121,7 +121,7 @@ class LogDirectory:
         return retired
 
     def _retire(self, source: Path, topic: str, index: int, topic_id: UUID) -> list[Path]:
-        target = self.root / f"{topic[:180]}-{index}.{topic_id}{_DELETED}"
+        target = self.root / retired_name(topic, index, topic_id)
         if source.exists():  # a replica may be removed, made and removed again before the first removal is complete
             shutil.rmtree(target, ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
@@ -132,8 +132,7 @@ class LogDirectory:
 
     def remove(self, directories: Iterable[Path]) -> None:
         """Remove retired directories."""
-        for directory in directories:
-            shutil.rmtree(directory, ignore_errors=True)
+        remove_directories(directories)
 
     def clear(self, known: Iterable[TopicPartition]) -> list[Path]:
         """Retire directories of no partition in `known` and return them with those retired before."""
@@ -143,9 +142,9 @@ class LogDirectory:
             if not entry.is_dir() or entry.name in expected:
                 continue
             path = Path(entry.path)
-            if not entry.name.endswith(_DELETED):
+            if not entry.name.endswith(RETIRED):
                 logger.warning("directory of no topic retired path=%s", path)
-                target = path.with_name(f"{entry.name[:200]}.unknown{_DELETED}")
+                target = path.with_name(f"{entry.name[:200]}.unknown{RETIRED}")
                 shutil.rmtree(target, ignore_errors=True)
                 path = path.rename(target)
             found.append(path)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from kafkalake.client import admin
 from kafkalake.client.cluster import Cluster
@@ -12,23 +15,26 @@ from kafkalake.config.value_schema import ValueField, value_field, value_schema_
 from kafkalake.errors import (
     ConfigurationError,
     InvalidTopicError,
-    KafkaLakeError,
     LakeError,
     PolicyViolationError,
     UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
 )
 from kafkalake.internal_topics import INTERNAL
+from kafkalake.metadata import paths
 from kafkalake.reader.columns import DDL, arrow_schema, project
 from kafkalake.reader.lake_broker import connect
 from kafkalake.spark.planner.lakes import lake_path, open_lake
 from kafkalake.spark.planner.process import IS_WITHDRAWN
 from kafkalake.spark.planner.question import Question
 from kafkalake.spark.planner.tables import PARTITIONS, id_of
+from kafkalake.storage.partition_metadata import read_topic_id
+from kafkalake.storage.retired_directories import remove_directories, retired_directories
 from kafkalake.uuid_text import decode_uuid
 
 REPLICATION = "replication"
-PROTECTED, FILE_DELETE_DELAY = "delete.protected", "file.delete.delay.ms"
+PROTECTED = "delete.protected"
+_PURGE_WAIT_S = 5.0
+_LOOK_AGAIN_S = 0.02
 PROVIDER = "kafkalake"
 _BINARY_COLLATION = " COLLATE UTF8_BINARY"
 """Of every STRING, which SHOW CREATE TABLE says."""
@@ -95,31 +101,25 @@ def drop_table(question: Question) -> bool:
     A statement that is asked again deletes no topic that has its name by then. Raise `PolicyViolationError` if the topic is
     protected, `KafkaError` if the broker refuses for another reason.
     """
-    name, topic_id = named_topic(question), question["topic_id"]
-    with connect(lake_path(question["lake"])) as cluster:
-        topic = open_lake(question["lake"]).find_topic(name)
-        if topic is None or not question["purge"] or id_of(question["lake"], name) != topic_id:
-            return _delete(cluster, topic_id)
-        admin.alter_configs(cluster, admin.TOPIC_RESOURCE, name, set_values={FILE_DELETE_DELAY: "0"})
-        deleted = False
-        try:
-            deleted = _delete(cluster, topic_id)
-        finally:
-            if not deleted:
-                _restore_delay(cluster, name, topic.config.get(FILE_DELETE_DELAY))
-        return deleted
+    lake, name, topic_id = lake_path(question["lake"]), named_topic(question), question["topic_id"]
+    topic = open_lake(question["lake"]).find_topic(name)
+    with connect(lake) as cluster:
+        is_deleted = _delete(cluster, topic_id)
+    if question["purge"]:
+        _purge(lake, name, decode_uuid(topic_id), 0 if topic is None else topic.partitions)
+    return is_deleted
 
 
-def _restore_delay(cluster: Cluster, name: str, delay: str | None) -> None:
-    before, unset = ({}, [FILE_DELETE_DELAY]) if delay is None else ({FILE_DELETE_DELAY: delay}, [])
-    try:
-        admin.alter_configs(cluster, admin.TOPIC_RESOURCE, name, set_values=before, delete=unset)
-    except UnknownTopicOrPartitionError:
-        return
-    except KafkaLakeError as error:
-        raise KafkaLakeError(
-            f"{error}; topic {name} may be there still, with {FILE_DELETE_DELAY}=0: DROP TABLE ... PURGE again deletes it"
-        ) from error
+def _purge(lake: Path, topic: str, topic_id: UUID, partitions: int) -> None:
+    """Remove the files of a deleted topic once the brokers have let them go.
+
+    What a broker that does not run, or is slow, has left goes after `file.delete.delay.ms`, as without a purge.
+    """
+    deadline_s = time.monotonic() + _PURGE_WAIT_S
+    places = [path for number in range(partitions) for path in paths.partition_paths(lake, topic, number).values()]
+    while time.monotonic() < deadline_s and any(read_topic_id(path) == topic_id for path in places):
+        time.sleep(_LOOK_AGAIN_S)
+    remove_directories(retired_directories(lake / paths.LOG_DIRECTORY, topic_id))
 
 
 def undo_create(question: Question) -> bool:
