@@ -419,18 +419,26 @@ def topic_name(prefix: str = "topic") -> str:
 
 
 def create_topic(
-    broker: Broker, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout_s: float = 20
+    broker: Broker,
+    topic: str,
+    *,
+    partitions: int = 1,
+    replicas: int = 1,
+    config: Mapping[str, str] | None = None,
+    timeout_s: float = 20,
 ) -> None:
-    """Create a topic with one replica and return when each of its partitions has a leader. Raises `KafkaException`."""
+    """Create a topic and return when each of its partitions has a leader and all replicas in the ISR. Raises `KafkaException`."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     client = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-    wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+    wanted = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
     client.create_topics([wanted], operation_timeout=timeout_s, request_timeout=timeout_s)[topic].result(timeout_s)
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         known = client.list_topics(topic, timeout=timeout_s).topics[topic].partitions.values()
-        if len(known) == partitions and all(partition.leader >= 0 for partition in known):
+        if len(known) == partitions and all(each.leader >= 0 and len(each.isrs) >= replicas for each in known):
             return
         time.sleep(0.02)
-    raise BrokerFailed(f"{topic} had no leader for each of its {partitions} partitions after {timeout_s:.0f} s")
+    raise BrokerFailed(
+        f"{topic} had no leader and {replicas} replicas in the ISR for each of its {partitions} partitions after {timeout_s:.0f} s"
+    )
