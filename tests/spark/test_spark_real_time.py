@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 from group_offsets import produce
 from kafka_reference import Kafkalake, create_topic, topic_name
 from pyspark.sql import DataFrame, SparkSession
+from record_batches import record_batch
+from replicated_lake import ReplicatedLake
 from waiting import wait_until
 from written_lake import ABORT, COMMIT, WrittenLake
 
@@ -194,6 +197,23 @@ def test_a_broker_that_is_killed_and_started_again_is_followed_on(
         produce(broker, "clicks", 0, [b"v"])
         wait_until(lambda number=number: query.rows()[number:] == [f"0 {number} v"])
     assert query.ends() == {}
+
+
+def test_the_next_batch_follows_the_leader_where_a_replica_was_removed(tmp_path: Path, start: Start) -> None:
+    lake = ReplicatedLake(tmp_path / "replicated")
+    lake.create("clicks")
+    lake.append_values("clicks", 0, [b"a"])
+    lake.replicate("clicks")
+    query = start(lake.path, "1 second")
+    wait_until(lambda: query.rows() == ["0 0 a"])
+    log = lake.open_replica(1, "clicks")
+    log.take_over(lake.elect("clicks", 1, isr=(1, 2)))
+    lake.close()
+    shutil.rmtree(lake.directory("clicks"))
+    log.append([record_batch([(1_000, None, b"b", [])])], 1)
+    log.advance_high_watermark(2)
+    wait_until(lambda: query.rows()[1:] == ["0 1 b"], query.rows)
+    log.close()
 
 
 @pytest.mark.parametrize("is_created_again", [False, True])

@@ -16,7 +16,7 @@ import java.util.zip.CRC32C;
  */
 record PartitionState(
     long logStart, long highWatermark, long lastStableOffset, long logEnd, long activeBase, long activePosition) {
-  private static final String FILE = "state";
+  static final String FILE = "state";
   private static final int SLOT_BYTES = 128;
   private static final int PREFIX_BYTES = 8;
   private static final int MAGIC = 0x54534C4B; // "KLST", little-endian

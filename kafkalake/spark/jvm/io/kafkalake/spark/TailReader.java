@@ -20,7 +20,8 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * The broker writes the file `state` when it acknowledges a record; it is looked at every 0.5 ms, and every 4 ms where nothing has come
  * for a while. What it says is new is read as slices of the segments that are there at that moment, so a segment that was rolled, or a
  * broker that was restarted, needs nothing else. Offsets that are gone are data loss, as in any batch. A directory whose broker no longer
- * leads the partition gets no more records, and the next batch follows the leader's. Bytes are verified as in every read.
+ * leads the partition gets the records that its new leader has acknowledged, as long as it is a replica; the next batch follows the
+ * leader's. Bytes are verified as in every read.
  */
 final class TailReader implements SupportsRealTimeRead<InternalRow> {
   private static final long PAUSE_NS = 500_000;
@@ -39,7 +40,7 @@ final class TailReader implements SupportsRealTimeRead<InternalRow> {
   private int row;
   private long next;
   private long end;
-  /** The topic was created again, and the next batch follows the new one. */
+  /** The topic was created again, or this replica was removed: the next batch follows what there is then. */
   private boolean isOver;
 
   /**
@@ -138,7 +139,10 @@ final class TailReader implements SupportsRealTimeRead<InternalRow> {
     try {
       now = state.read();
     } catch (NoSuchFileException error) {
-      lose("it was deleted");
+      isOver = segments.hasOtherReplica();
+      if (!isOver) {
+        lose("it was deleted");
+      }
       return false;
     }
     long readable = now.readableEnd(tail.isCommitted());

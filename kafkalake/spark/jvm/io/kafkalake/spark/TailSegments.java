@@ -79,6 +79,18 @@ final class TailSegments {
     }
   }
 
+  /** Whether another broker has a directory of the partition: this one was removed by a reassignment, and not with its topic. */
+  boolean hasOtherReplica() throws IOException {
+    try (DirectoryStream<Path> brokers = Files.newDirectoryStream(directory.getParent().getParent())) {
+      for (Path broker : brokers) {
+        if (Files.exists(broker.resolve(directory.getFileName()).resolve(PartitionState.FILE))) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
   /** Throws if the segment ends before the slice does: the one behind it was removed, and that before it is there still. */
   private void checkEnd(SegmentSlice slice) throws IOException {
     long last = slice.to() - 1;
