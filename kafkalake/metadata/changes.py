@@ -126,6 +126,13 @@ def newest_row(published: PartitionRow | None, reported: PartitionRow, *, keeps_
         return replace(reported, last_stable_offset=start) if keeps_stable else reported
     if reported.leader_epoch < published.leader_epoch:
         return published
+    goes_on = (
+        start >= published.log_start_offset
+        and reported.high_watermark >= published.high_watermark
+        and reported.last_stable_offset >= published.last_stable_offset
+    )
+    if goes_on and not keeps_stable:
+        return reported
     end = reported.log_end_offset
     stable = published.last_stable_offset
     return replace(
@@ -133,8 +140,6 @@ def newest_row(published: PartitionRow | None, reported: PartitionRow, *, keeps_
         log_start_offset=min(max(start, published.log_start_offset), end),
         high_watermark=min(max(reported.high_watermark, published.high_watermark), end),
         last_stable_offset=min(max(stable, start if keeps_stable else reported.last_stable_offset), end),
-        published_at_ms=published.published_at_ms,
-        segments_version=published.segments_version,
     )
 
 

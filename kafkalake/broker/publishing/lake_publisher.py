@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
+from functools import cache
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -263,9 +264,7 @@ class LakePublisher:
         image = self._image_of(term)
         kept = self._kept(image, list(reports.values()), held)
         topic_ids = term.topic_ids(image)
-        state = term.rows.prepare(
-            reports.values(), topic_ids, lambda *of: _leader(image, *of), kept, self._clock.now_ms()
-        )
+        state = term.rows.prepare(reports.values(), topic_ids, _leaders(image), kept, self._clock.now_ms())
         self._reached(PublishPoint.COLLECTED)
         cost_ms = 0
         if state is not None:
@@ -355,9 +354,15 @@ class LakePublisher:
         self._store.publish_transactions(Transactions(rows, _positions(reports)))
 
 
-def _leader(image: ClusterImage, topic_id: str, index: int) -> int:
-    partition = image.partition((UUID(topic_id), index))
-    return NO_LEADER if partition is None else partition.leader
+def _leaders(image: ClusterImage) -> Callable[[str, int], int]:
+    """Return the function that returns the leader of a partition of a topic id, `NO_LEADER` for one that is gone."""
+    registrations = cache(lambda topic_id: image.partitions.get(UUID(topic_id), ()))
+
+    def leader(topic_id: str, index: int) -> int:
+        of_topic = registrations(topic_id)
+        return of_topic[index].leader if index < len(of_topic) else NO_LEADER
+
+    return leader
 
 
 def _positions(reports: Sequence[JournalReport]) -> dict[int, int]:

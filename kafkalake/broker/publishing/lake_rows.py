@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 
 from kafkalake.broker.publishing.reports import PartitionReport
 from kafkalake.cluster.image import NO_LEADER
@@ -23,7 +24,8 @@ class LakeRows:
     """
 
     def __init__(self, controller_epoch: int, published: Iterable[PartitionRow]) -> None:
-        self._rows: dict[PartitionId[str], PartitionRow] = {(row.topic_id, row.partition): row for row in published}
+        unstamped = (replace(row, published_at_ms=-1, segments_version=-1) for row in published)
+        self._rows: dict[PartitionId[str], PartitionRow] = {(row.topic_id, row.partition): row for row in unstamped}
         self._version = controller_epoch << 32
         self._claims = True
         self._uncertain: set[int] = set()
