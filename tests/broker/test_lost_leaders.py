@@ -130,9 +130,27 @@ def test_a_leader_that_has_lost_records_follows_the_next_one_and_does_not_go_on_
         await broker.report()
         assert broker.image.partitions[TOPIC_ID][0].leader == 1
         await broker.replicas.reopen_failed()
-        assert broker.replicas.follower((TOPIC_ID, 0)) is not None
+        assert broker.replicas.fetchers.find((TOPIC_ID, 0)) is not None
         await broker.report()
         assert list(broker.replicas.offline()) == []
+        await broker.replicas.stop_following()
+
+    asyncio.run(run())
+
+
+def test_a_leader_whose_disk_is_full_gives_way_to_a_follower(tmp_path: Path) -> None:
+    async def run() -> None:
+        broker = Broker(tmp_path)
+        await broker.replicas.follow(broker.image, broker.rows)
+        assert broker.produce() is None
+        broker.files.capacity_bytes = 0
+        assert broker.produce() == "KAFKA_STORAGE_ERROR"
+        assert (broker.partition, list(broker.replicas.offline())) == (None, [(TOPIC_ID, 0)])
+        await broker.report()
+        assert broker.image.partitions[TOPIC_ID][0].leader == 1
+        broker.files.capacity_bytes = None
+        await broker.replicas.reopen_failed()
+        assert broker.replicas.fetchers.find((TOPIC_ID, 0)) is not None
         await broker.replicas.stop_following()
 
     asyncio.run(run())

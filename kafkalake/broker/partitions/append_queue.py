@@ -96,7 +96,7 @@ class AppendQueue:
         failed: Callable[[Partition], None] = lambda partition: None,
     ) -> None:
         """Create the queue. `run_blocking` runs a function in a thread. `moved` is called with each partition appended to, `failed`
-        with one that has lost records which followers may have: it must not be led in this epoch any more.
+        with one whose disk has failed, or that has lost records which followers may have: it is not led in this epoch any more.
 
         While `ownership` is not certain, nothing is appended and each batch fails with `NotLeaderOrFollowerError`.
         """
@@ -219,7 +219,7 @@ class AppendQueue:
         if partition.has_uncommitted:
             self._watch(partition, now_ms)
         self._answer(done)
-        if partition.has_lost:
+        if partition.has_failed:
             call_isolated(CallbackLoop.TOPIC_CHANGE, self._failed, partition)
         call_isolated(CallbackLoop.PARTITION_MOVED, self._moved, partition)
         call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._purgatory.check, partition)

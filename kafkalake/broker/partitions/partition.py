@@ -71,7 +71,7 @@ class Partition:
         "_too_few",
         "_uncommitted",
         "appended_bytes",
-        "has_lost",
+        "has_failed",
         "index",
         "is_offline",
         "leadership",
@@ -106,8 +106,8 @@ class Partition:
         if not is_offline:
             self.advance_high_watermark()
         self.refusal: KafkaError | None = None
-        self.has_lost = False
-        """Whether a failed flush has discarded records that followers may have."""
+        self.has_failed = False
+        """Whether followers must lead: the disk has failed, or a failed flush has discarded records that they may have."""
         self.syncing = False
         """Whether an fsync of appended batches is running (`sync`). Further batches queue up meanwhile."""
         self.appended_bytes = 0
@@ -206,6 +206,8 @@ class Partition:
             else:
                 self._append_with_markers(accepted)
             self._keep_originals(accepted)
+            if any(isinstance(pending.result, KafkaStorageError) for pending in accepted):
+                self._give_up(f"{self.name}: its disk has failed")
         except Exception as error:
             # An unexpected error must not leave producers without a response.
             logger.exception("append failed partition=%s", self.name)
@@ -289,14 +291,18 @@ class Partition:
                 pending.refuse(RequestTimedOutError("too many batches wait for the replicas in sync"))
             done.append(pending)
 
+    def _give_up(self, reason: str) -> None:
+        """Append nothing more in this epoch, if there are followers: one of them is to lead."""
+        if self.leadership.followers and self.refusal is None:
+            self.has_failed = True
+            self.refusal = KafkaStorageError(reason)
+
     def _forget_discarded(self) -> None:
         """Forget what a failed flush has discarded: the records above the log end.
 
         Followers may have them, and no epoch would tell them from others at the same offsets: nothing is appended in this epoch.
         """
-        if self.leadership.followers and self.refusal is None:
-            self.has_lost = True
-            self.refusal = KafkaStorageError(f"{self.name}: a failed flush has discarded records")
+        self._give_up(f"{self.name}: a failed flush has discarded records")
         self._tail.forget()
         self._end_offset = self.log.log_end_offset
         waiting = self._uncommitted.take_from(self._end_offset)

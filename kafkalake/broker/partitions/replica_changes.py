@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
 
+from kafkalake.broker.partitions.followers import Follower
 from kafkalake.broker.partitions.leader_replicas import ReplicaId
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.cluster.image import ClusterImage, PartitionRegistration
@@ -21,6 +22,20 @@ class ReplicaChange(NamedTuple):
     @property
     def replica(self) -> ReplicaId:
         return self.topic.topic_id, self.number
+
+    def is_followed(self, follower: Follower | None, here: int) -> bool:
+        """Return whether the replica on broker `here` follows already as the registration says."""
+        if follower is None or here not in self.registered.replicas:
+            return False
+        leader = self.registered.leader, self.registered.leader_epoch
+        return (follower.leader_id, follower.leader_epoch) == leader
+
+    def is_led_anew(self, here: int) -> bool:
+        """Return whether broker `here` leads in an earlier epoch. The log is to be at rest before the next one begins."""
+        partition = self.topic.replicas.get(self.number)
+        if partition is None or partition.is_offline or self.registered.leader != here:
+            return False
+        return partition.leader_epoch != self.registered.leader_epoch
 
 
 def changed_partitions(image: ClusterImage, topics: Mapping[UUID, Topic]) -> list[ReplicaChange]:

@@ -190,13 +190,14 @@ class Replicas:
 
     async def _prepare(self, changes: Sequence[ReplicaChange], gone: Sequence[Topic]) -> None:
         """Open the logs of new replicas, stop those that follow another leader from now on, and begin the epochs to lead in."""
+        here = self._broker_id
         await self._open([each for each in changes if self._is_new(each)])
-        stopping = [each.replica for each in changes if not self._follows(each)]
+        stopping = [each.replica for each in changes if not each.is_followed(self._fetchers.find(each.replica), here)]
         stopping += [(topic.topic_id, index) for topic in gone for index in range(len(topic.registrations))]
         for follower in await self._fetchers.stop(stopping):
             self._idle.keep(follower.replica, follower.log)
         for change in changes:
-            if self._leads_anew(change):
+            if change.is_led_anew(here):
                 self._resign(change.topic, change.topic.replicas[change.number])
         await self._take_over(changes)
 
@@ -204,20 +205,6 @@ class Replicas:
         has_log = change.number in change.topic.replicas or change.replica in self._idle.all
         is_new = not has_log and self._fetchers.find(change.replica) is None
         return is_new and self._broker_id in change.registered.replicas
-
-    def _follows(self, change: ReplicaChange) -> bool:
-        """Return whether the replica follows already as the registration says."""
-        follower, registered = self._fetchers.find(change.replica), change.registered
-        leader = registered.leader, registered.leader_epoch
-        is_led = follower is not None and (follower.leader_id, follower.leader_epoch) == leader
-        return is_led and self._broker_id in registered.replicas
-
-    def _leads_anew(self, change: ReplicaChange) -> bool:
-        """Return whether the partition is led here in an earlier epoch. Its log is to be at rest before the next one begins."""
-        partition = change.topic.replicas.get(change.number)
-        if partition is None or partition.is_offline or change.registered.leader != self._broker_id:
-            return False
-        return partition.leader_epoch != change.registered.leader_epoch
 
     async def _open(self, changes: Sequence[ReplicaChange]) -> None:
         """Open the logs of replicas that are new here. One that cannot be opened is offline."""
@@ -318,12 +305,12 @@ class Replicas:
     # Replicas that are offline
 
     def fail(self, partition: Partition) -> None:
-        """Take a partition offline whose log has lost what its followers may have. It is led here again in a newer epoch only."""
+        """Take a partition offline whose disk or flush has failed, and that has followers. It is led here in a newer epoch only."""
         topic, index, replica = partition.topic, partition.index, (partition.topic.topic_id, partition.index)
         if topic.replicas.get(index) is partition:
             self._resign(topic, partition)
             self._failed_in[replica] = partition.leader_epoch
-            error = KafkaStorageError("a failed flush has discarded records that other replicas may have")
+            error = KafkaStorageError("its disk has failed, and other replicas may have more records")
             logger.error("replica offline partition=%s error=%s", partition.name, error)
             self._idle.keep(replica, error)
             call_isolated(CallbackLoop.TOPIC_CHANGE, self._moved, topic, index)
@@ -410,6 +397,16 @@ class Replicas:
         async with self._lock:
             for follower in await self._fetchers.stop_all():
                 self._idle.keep(follower.replica, follower.log)
+
+    def find_log(self, topic: Topic, index: int) -> Log:
+        """Return the open log of a replica, whether it leads or not. Raise as `Topic.leader` if there is none here."""
+        if (follower := self._fetchers.find((topic.topic_id, index))) is not None:
+            return follower.log
+        if (idle := self._idle.find((topic.topic_id, index))) is not None:
+            return idle
+        partition = topic.leader(index)
+        partition.check_online()
+        return partition.log
 
     def open_logs(self) -> Iterable[Log]:
         """Return all open logs: of partitions led here, of followers and idle ones."""

@@ -5,10 +5,16 @@ There is one log directory. Null topics means all. Unknown partitions are omitte
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from typing import NamedTuple, Protocol
 
-from kafkalake.broker.partitions.partition import Partition
-from kafkalake.errors import ClusterAuthorizationError, KafkaStorageError
+from kafkalake.errors import (
+    ClusterAuthorizationError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    UnknownTopicOrPartitionError,
+)
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.cluster import (
@@ -18,6 +24,21 @@ from kafkalake.wire.messages.cluster import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+
+
+class _Log(Protocol):
+    @property
+    def size_bytes(self) -> int:
+        """The size of its files, which are read."""
+        ...
+
+
+class _Chosen(NamedTuple):
+    """A replica that is asked for."""
+
+    topic: str
+    number: int
+    log: _Log
 
 
 async def handle(request: Request[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
@@ -34,10 +55,9 @@ async def handle(request: Request[DescribeLogDirsRequest]) -> DescribeLogDirsRes
             results=[DescribeLogDirsResult(error_code=KafkaStorageError.code, log_dir=str(root))]
         )
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for partition, size in zip(chosen, sizes, strict=True):
-        topics.setdefault(partition.topic.name, []).append(
-            DescribeLogDirsPartition(partition_index=partition.index, partition_size=size)
-        )
+    for each, size in zip(chosen, sizes, strict=True):
+        found = DescribeLogDirsPartition(partition_index=each.number, partition_size=size)
+        topics.setdefault(each.topic, []).append(found)
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
@@ -50,14 +70,16 @@ async def handle(request: Request[DescribeLogDirsRequest]) -> DescribeLogDirsRes
     )
 
 
-def _chosen(request: Request[DescribeLogDirsRequest]) -> list[Partition]:
-    topics = request.context.broker.topics
-    asked = request.body.topics
-    if asked is None:
-        return list(topics.partitions())
+def _chosen(request: Request[DescribeLogDirsRequest]) -> list[_Chosen]:
+    """Return the replicas here that are asked for, whether they lead or follow."""
+    broker = request.context.broker
+    if request.body.topics is None:
+        asked = [(topic, index) for topic in broker.topics for index in range(len(topic.registrations))]
+    else:
+        named = [(broker.topics.find(each.topic), each.partitions) for each in request.body.topics]
+        asked = [(topic, index) for topic, indexes in named if topic is not None for index in indexes]
     chosen = []
-    for each in asked:
-        topic = topics.find(each.topic)
-        if topic is not None:
-            chosen += [topic.replicas[index] for index in each.partitions if index in topic.replicas]
-    return [partition for partition in dict.fromkeys(chosen) if not partition.is_offline]
+    for topic, index in dict.fromkeys(asked):
+        with contextlib.suppress(NotLeaderOrFollowerError, UnknownTopicOrPartitionError, KafkaStorageError):
+            chosen.append(_Chosen(topic.name, index, broker.replicas.find_log(topic, index)))
+    return chosen

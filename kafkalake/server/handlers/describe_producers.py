@@ -1,4 +1,7 @@
-"""DescribeProducers (61), version 0: the producers in a partition's state, and where open transactions begin (KIP-664)."""
+"""DescribeProducers (61), version 0: the producers in a partition's state, and where open transactions begin (KIP-664).
+
+Any replica answers, as in Kafka.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,7 @@ def handle(request: Request[DescribeProducersRequest]) -> Generator[None, None, 
 
 def _partition(request: Request[DescribeProducersRequest], name: str, index: int) -> PartitionResponse:
     try:
-        topic = find_described_topic(request, name)
-        partition = topic.leader(index)
-        partition.check_online()
+        log = request.context.broker.replicas.find_log(find_described_topic(request, name), index)
     except KafkaError as error:
         return PartitionResponse(partition_index=index, error_code=error.code, error_message=request.error_text(error))
     return PartitionResponse(
@@ -47,6 +48,6 @@ def _partition(request: Request[DescribeProducersRequest], name: str, index: int
                 coordinator_epoch=producer.coordinator_epoch,
                 current_txn_start_offset=producer.transaction_offset,
             )
-            for producer_id, producer in partition.log.producers()
+            for producer_id, producer in log.producers()
         ],
     )
