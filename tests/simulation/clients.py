@@ -18,8 +18,8 @@ FETCH_VERSION = 12
 TIMEOUT_S = 60.0
 PAUSE_S = 0.05
 NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, TOPIC_ALREADY_EXISTS = 0, 1, 3, 36
-RETRIED = {3, 5, 6, 7, 14, 15, 16, 51, 56, 88}
-"""Errors after which a client asks again: not here or not yet, timed out, a step under way, the disk."""
+RETRIED = {3, 5, 6, 7, 14, 15, 16, 19, 20, 38, 41, 51, 56, 74, 75, 78, 88}
+"""Errors after which a client asks again: not here or not yet, timed out, too few replicas, a step under way, the disk."""
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 
@@ -63,8 +63,10 @@ class Transaction:
 class Ledger:
     """All that clients know together."""
 
-    def __init__(self, universe: Universe) -> None:
+    def __init__(self, universe: Universe, *, log_starts_go_back: bool = False) -> None:
+        """`log_starts_go_back`: a new leader may not have deleted yet what the one before it had."""
         self.universe = universe
+        self.log_starts_go_back = log_starts_go_back
         self.written: dict[Key, Written] = defaultdict(Written)
         self.transactions: list[Transaction] = []
 
@@ -78,7 +80,8 @@ class Ledger:
         at, found = self.written[key], _offsets(partition)
         start, high, stable = found
         for name, before, now in zip(("the log start", "the high watermark", "the LSO"), known, found, strict=True):
-            refuse(now < before, key, name, "went back from", before, "to", now)
+            is_refused = now < before and not (name == "the log start" and self.log_starts_go_back)
+            refuse(is_refused, key, name, "went back from", before, "to", now)
         refuse(not start <= stable <= high, key, "offsets out of order", start, stable, high)
         at.start = max(at.start, start)
         at.high_watermark = max(at.high_watermark, high)
@@ -314,6 +317,7 @@ class Reader:
         self._committed = committed
         self.client = Client(ledger.universe, f"reader of {key[0]}-{key[1]} {'committed' if committed else 'all'}")
         self.offset = 0
+        self._end = 0
         self.records: dict[int, bytes] = {}
 
     async def poll(self) -> bool:
@@ -336,6 +340,7 @@ class Reader:
             return False
         self._ledger.observe(self._key, partition, known)
         self._take(partition)
+        self._end = partition.high_watermark
         return self.offset >= (partition.last_stable_offset if self._committed else partition.high_watermark)
 
     def _leader(self) -> int:
@@ -370,12 +375,14 @@ class Reader:
                 self.offset = offset + 1
 
     async def read_to_end(self) -> dict[int, bytes]:
-        """Return all records, once the broker answers."""
+        """Return all records, once the broker answers and no transaction is open."""
         began = self._ledger.universe.loop.time()
         while True:
             try:
                 if await self.poll():
-                    return self.records
+                    if self.offset >= self._end:
+                        return self.records
+                    await asyncio.sleep(PAUSE_S)  # until a coordinator has ended the transaction
             except ConnectionError:
                 await asyncio.sleep(PAUSE_S)
             refuse(self._ledger.universe.loop.time() - began > 3 * TIMEOUT_S, self._key, "cannot be read to its end")
@@ -738,11 +745,12 @@ class Committer:
 class Administrator:
     """Deletes records, and a topic that comes again under its name: nothing of the one before is ever seen in it."""
 
-    def __init__(self, ledger: Ledger, name: str, kept: list[Key]) -> None:
+    def __init__(self, ledger: Ledger, name: str, kept: list[Key], replicas: int = 1) -> None:
         self._ledger = ledger
         self._random = ledger.universe.random
         self.name = name
         self._kept = kept
+        self._replicas = replicas
         self.client = Client(ledger.universe, "administrator")
 
     async def run(self, steps: int) -> None:
@@ -759,9 +767,12 @@ class Administrator:
         topic = {
             "name": name,
             "num_partitions": partitions,
-            "replication_factor": 1,
+            "replication_factor": self._replicas,
             "assignments": [],
-            "configs": [{"name": "internal.segment.bytes", "value": str(size)}],
+            "configs": [
+                {"name": "internal.segment.bytes", "value": str(size)},
+                {"name": "min.insync.replicas", "value": str((self._replicas + 1) // 2)},
+            ],
         }
         answer = await self.client.insist(
             "CreateTopics",

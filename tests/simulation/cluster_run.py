@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+from simulation.machine import Machine
 from simulation.seeded_run import SETTINGS, Simulation
 
 BROKERS = 3
@@ -15,6 +16,15 @@ CLUSTER_SETTINGS = SETTINGS | {
     "broker.heartbeat.interval.ms": "300",
     "controller.quorum.election.timeout.ms": "300",
     "request.timeout.ms": "3000",
+}
+REPLICATED_SETTINGS = CLUSTER_SETTINGS | {
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "min.insync.replicas": "2",
+    "replica.lag.time.max.ms": "2000",
+    "replica.fetch.wait.max.ms": "200",
+    "replica.fetch.backoff.ms": "100",
 }
 
 
@@ -27,8 +37,8 @@ class ClusterSimulation(Simulation):
     commits = 8
     life_s = 4.0
 
-    def __init__(self, seed: int, lake: Path) -> None:
-        super().__init__(seed, lake, BROKERS, CLUSTER_SETTINGS)
+    def __init__(self, seed: int, lake: Path, settings: Mapping[str, str] = CLUSTER_SETTINGS) -> None:
+        super().__init__(seed, lake, BROKERS, settings)
 
     def _lives(self) -> list[Coroutine[Any, Any, None]]:
         return [*super()._lives(), self._disturb()]
@@ -55,3 +65,21 @@ class ClusterSimulation(Simulation):
             await self._until(lambda: self._is_over, random.random() * 4)
             network.heal()
         await asyncio.sleep(0)
+
+
+class ReplicatedSimulation(ClusterSimulation):
+    """One run of three brokers, each of which has a replica of every partition. Two replicas acknowledge."""
+
+    replicas = BROKERS
+
+    def __init__(self, seed: int, lake: Path) -> None:
+        super().__init__(seed, lake, REPLICATED_SETTINGS)
+
+    def _may_lose_power(self, machine: Machine) -> bool:
+        """One machine at a time, until all replicas have caught up again, unless records are forced to the disk."""
+        partitions = (each for several in self.universe.store.image.partitions.values() for each in several)
+        others = [each for each in self.universe.machines if each is not machine]
+        return self.forces or (
+            all(each.started.is_set() and not each.error_rate for each in others)
+            and all(len(each.isr) == BROKERS for each in partitions)
+        )

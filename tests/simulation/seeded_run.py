@@ -52,6 +52,7 @@ class Simulation:
     """One run. `lake` is an empty directory. `settings`: beside those of the seed."""
 
     topics = TOPICS
+    replicas = 1
     producers = 2
     batches = 20
     transactions = 6
@@ -67,7 +68,7 @@ class Simulation:
         self.universe.store = SimulatedStore(self.universe)
         for _ in range(brokers):
             Machine(self.universe, {**settings, **(FORCED if self.forces else {})})
-        self.ledger = Ledger(self.universe)
+        self.ledger = Ledger(self.universe, log_starts_go_back=self.replicas > 1)
         self.keys: list[Key] = [(name, index) for name, count in self.topics.items() for index in range(count)]
         self._is_over = False
 
@@ -122,7 +123,7 @@ class Simulation:
         """Have one fault, sometime in the next seconds. Return when the broker is to be started again."""
         random = self.random
         fault = random.choice(
-            ["kill", "kill at a step", "errors", "stop", *(["power", "power"] if self.forces else [])]
+            ["kill", "kill at a step", "errors", "stop", *(["power", "power"] if self._may_lose_power(machine) else [])]
         )
         await self._until(lambda: self._is_over, random.random() * self.life_s)
         if self._is_over:
@@ -141,7 +142,7 @@ class Simulation:
             assert process is not None
             await self._until(lambda: process.is_dead or self._is_over, 2.0)
             machine.kill()
-            if self.forces and random.random() < 0.5:
+            if random.random() < 0.5 and self._may_lose_power(machine):
                 self._lose_power(machine)
         else:
             machine.error_rate = random.choice((0.02, 0.1, 0.5))
@@ -150,6 +151,10 @@ class Simulation:
             if random.random() < 0.5:
                 await self._until(lambda: self._is_over, random.random() * 0.5)
             machine.kill()
+
+    def _may_lose_power(self, machine: Machine) -> bool:
+        """Return whether nothing is lost that was acknowledged when this machine loses power."""
+        return self.forces
 
     def _lose_power(self, machine: Machine) -> None:
         machine.lose_power()
@@ -166,7 +171,7 @@ class Simulation:
     # The clients.
 
     async def _work(self) -> None:
-        administrator = Administrator(self.ledger, "passing", self.keys)
+        administrator = Administrator(self.ledger, "passing", self.keys, self.replicas)
         for name, count in self.topics.items():
             await administrator.create(name, count)
         readers = [Reader(self.ledger, key, committed=self.random.random() < 0.5) for key in self.keys]
@@ -211,12 +216,12 @@ class Simulation:
             await machine.stop()
 
 
-def simulate(seed: int, lake: Path) -> str:
+def simulate(seed: int, lake: Path, kind: Callable[[int, Path], Simulation] = Simulation) -> str:
     """Run one seed and return its digest. Raise `Violation`."""
     logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that a killed process never began
-            return Simulation(seed, lake).run()
+            return kind(seed, lake).run()
     finally:
         logging.disable(logging.NOTSET)

@@ -1,6 +1,6 @@
-"""A broker through faults, by seed: each run is the same again by its seed.
+"""Brokers through faults, by seed: each run is the same again by its seed.
 
-`SIMULATION_SEED=17` runs that seed alone, `SIMULATION_SEEDS=100000` so many from 0 on.
+`SIMULATION_SEED=17` runs that seed alone, `SIMULATION_SEEDS=100000` so many of one broker from 0 on, `CLUSTER_SEEDS` of three.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from simulation.seeded_run import simulate
+from simulation.cluster_run import ClusterSimulation, ReplicatedSimulation
+from simulation.seeded_run import Simulation, simulate
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", 200))
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", 120))
+CLUSTER_SEEDS = int(os.environ.get("CLUSTER_SEEDS", 20))
 SEED = os.environ.get("SIMULATION_SEED")
 SEEDS_A_TEST = 5
 SHARED_MEMORY = Path("/dev/shm")
 DIGEST = """
 import sys
 from pathlib import Path
-from simulation.seeded_run import simulate
+from simulation.cluster_run import ClusterSimulation, ReplicatedSimulation
+from simulation.seeded_run import Simulation, simulate
 print(simulate(int(sys.argv[1]), Path(sys.argv[2])))
 """
 
@@ -34,10 +37,10 @@ def lakes() -> Iterator[Path]:
         yield Path(directory)
 
 
-def parts() -> list[object]:
+def parts(count: int) -> list[object]:
     if SEED is not None:
         return [range(int(SEED), int(SEED) + 1)]
-    ranges = [range(first, min(first + SEEDS_A_TEST, SEEDS)) for first in range(0, SEEDS, SEEDS_A_TEST)]
+    ranges = [range(first, min(first + SEEDS_A_TEST, count)) for first in range(0, count, SEEDS_A_TEST)]
     spread = [pytest.mark.xdist_group(f"simulation {number % 4}") for number in range(len(ranges))]
     return [
         pytest.param(seeds, marks=[spread[number], *([pytest.mark.exhaustive] if number > 1 else [])])
@@ -45,10 +48,31 @@ def parts() -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("seeds", parts(), ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
+def named(seeds: range) -> str:
+    return f"{seeds.start}-{seeds.stop - 1}"
+
+
+@pytest.mark.parametrize("seeds", parts(SEEDS), ids=named)
 def test_a_broker_keeps_its_promises_through_faults(seeds: range, lakes: Path) -> None:
     for seed in seeds:
         simulate(seed, lakes / str(seed))
+
+
+@pytest.mark.parametrize("seeds", parts(CLUSTER_SEEDS), ids=named)
+def test_three_brokers_keep_their_promises_through_faults(seeds: range, lakes: Path) -> None:
+    for seed in seeds:
+        simulate(seed, lakes / str(seed), ClusterSimulation)
+
+
+@pytest.mark.parametrize("seeds", parts(2 * CLUSTER_SEEDS), ids=named)
+def test_three_brokers_with_three_replicas_keep_their_promises_through_faults(seeds: range, lakes: Path) -> None:
+    for seed in seeds:
+        simulate(seed, lakes / str(seed), ReplicatedSimulation)
+
+
+@pytest.mark.parametrize("kind", [ClusterSimulation, ReplicatedSimulation])
+def test_a_seed_gives_the_same_run_of_three_brokers(kind: type[Simulation], lakes: Path) -> None:
+    assert simulate(1, lakes / "here", kind) == simulate(1, lakes / "there", kind)
 
 
 @pytest.mark.process
