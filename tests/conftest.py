@@ -2,6 +2,7 @@
 
 - `kafka_reference`   Apache Kafka 4.1.1, started once per worker that asks for it
 - `kafkalake_broker`  a function that starts a kafkalake broker; it is killed at the end of the test
+- `three_brokers`     three brokers of Apache Kafka and three of kafkalake, started once per worker that asks for them
 - `any_broker`        the test runs twice, against kafkalake and against Apache Kafka, with the same client calls
 - `topic`             a name that no other test uses; brokers are shared
 - `spark`             one session for all tests that use Spark, local[2], with Delta and Spark's own Kafka connector
@@ -21,7 +22,16 @@ import local_spark
 import pytest
 import tiers
 from examples import register_profiles
-from kafka_reference import QUICK_JVM, ApacheKafka, BrokerProcess, Kafkalake, topic_name
+from kafka_reference import (
+    QUICK_JVM,
+    ApacheKafka,
+    BrokerProcess,
+    Clusters,
+    Kafkalake,
+    kafka_cluster,
+    kafkalake_cluster,
+    topic_name,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +39,7 @@ if TYPE_CHECKING:
 BROKERS_OF_TEST = pytest.StashKey[list[BrokerProcess]]()
 
 # Fixtures that are costly to start: the tests that use one stay on one worker.
-ONE_WORKER = ("spark", "kafka_reference")
+ONE_WORKER = ("spark", "kafka_reference", "three_brokers")
 
 register_profiles()
 for of in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):  # Spark's drivers; its standalone masters and workers
@@ -111,6 +121,14 @@ def kafka_reference() -> Iterator[ApacheKafka]:
 def _shared_kafkalake() -> Iterator[Kafkalake]:
     with Kafkalake() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    """Three brokers of each kind, which all tests of this worker share. A test leaves them running, and no groups behind."""
+    directory = tmp_path_factory.mktemp("clusters")
+    with kafka_cluster(directory) as apache_kafka, kafkalake_cluster(directory) as kafkalake:
+        yield Clusters(apache_kafka, kafkalake)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Protocol
+from typing import IO, NamedTuple, Protocol
 
 import jars
 
@@ -142,9 +142,17 @@ class BrokerProcess:
 
     def start(self) -> BrokerProcess:
         """Start and wait until the broker serves. Raises `BrokerFailed` with its stderr where it does not in time."""
+        self.launch()
+        return self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start and do not wait."""
         if self._process is not None:
             raise BrokerFailed(f"{self.name} was started already")
         self._process = self._launch()
+
+    def wait_until_ready(self) -> BrokerProcess:
+        """Wait until the broker that was launched serves. Raises `BrokerFailed` as `start`."""
         try:
             self._wait_until_ready(time.monotonic() + self._start_timeout_s)
         except BaseException:
@@ -227,6 +235,19 @@ class BrokerProcess:
             raise BrokerFailed(f"{self.name} ended with status {status} {what}{self.stderr_tail()}")
 
 
+class KafkaQuorum:
+    """What the nodes of one Apache Kafka cluster have in common: its id, and the addresses of their controllers."""
+
+    def __init__(self, nodes: int = 1) -> None:
+        self.cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+        """Without "-", since a first one would begin an option."""
+        self.ports = [free_port() for _ in range(nodes)]
+
+    @property
+    def voters(self) -> str:
+        return ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(self.ports))
+
+
 class ApacheKafka(BrokerProcess):
     """Apache Kafka 4.1.1, one KRaft node (controller and broker), formatted on the first start."""
 
@@ -236,6 +257,8 @@ class ApacheKafka(BrokerProcess):
         self,
         directory: Path | None = None,
         *,
+        broker_id: int = 0,
+        quorum: KafkaQuorum | None = None,
         settings: Mapping[str, str] | None = None,
         heap: str = "512m",
         jvm: Sequence[str] = QUICK_JVM,
@@ -245,25 +268,29 @@ class ApacheKafka(BrokerProcess):
         self._settings = dict(settings or {})
         self._heap = heap
         self._jvm = jvm
-        self._controller_port = free_port()
+        self.broker_id = broker_id
+        self._quorum = quorum or KafkaQuorum()
         self._classpath = ":".join(jars.jars("kafka"))
 
     def start(self) -> ApacheKafka:
+        super().start()
+        return self
+
+    def launch(self) -> None:
         properties = self.directory / "server.properties"
         if not properties.exists():
             properties.write_text("".join(f"{name}={value}\n" for name, value in self._server_properties().items()))
             self._log4j_configuration()
             self._format(properties)
-        super().start()
-        return self
+        super().launch()
 
     def _server_properties(self) -> dict[str, str]:
         return {
             "process.roles": "broker,controller",
-            "node.id": "0",
-            "controller.quorum.voters": f"0@127.0.0.1:{self._controller_port}",
+            "node.id": str(self.broker_id),
+            "controller.quorum.voters": self._quorum.voters,
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._quorum.ports[self.broker_id]}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.directory / "data"),
@@ -291,9 +318,7 @@ class ApacheKafka(BrokerProcess):
         )
 
     def _format(self, properties: Path) -> None:
-        identifier = (
-            base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
-        )  # a first "-" would begin an option
+        identifier = self._quorum.cluster_id
         with self.stderr_path.open("ab") as stderr:
             status = subprocess.run(
                 [*self._java("128m"), "kafka.tools.StorageTool", "format", "-t", identifier, "-c", str(properties)],
@@ -399,6 +424,93 @@ class Kafkalake(BrokerProcess):
                 raise BrokerFailed(
                     f"{self.name} printed no `listening on` in {self._start_timeout_s:.0f} s{self.stderr_tail()}"
                 )
+
+
+class Cluster:
+    """Three brokers of one kind, which are started together; use as a context manager. They have ids 0, 1 and 2."""
+
+    def __init__(self, brokers: Sequence[ApacheKafka] | Sequence[Kafkalake]) -> None:
+        self.brokers = brokers
+
+    @property
+    def name(self) -> str:
+        return self.brokers[0].name
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(each.bootstrap_servers for each in self.brokers)
+
+    def __enter__(self) -> Cluster:
+        try:
+            for each in self.brokers:
+                each.launch()
+            for each in self.brokers:
+                each.wait_until_ready()
+            self._wait_for_each_other(time.monotonic() + START_TIMEOUT_S)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _wait_for_each_other(self, deadline: float) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        for each in self.brokers:
+            client = AdminClient({"bootstrap.servers": each.bootstrap_servers, "log_level": 0})
+            known = 0
+            while known < len(self.brokers):
+                if time.monotonic() > deadline:
+                    raise BrokerFailed(f"{each.name} {each.broker_id} knows {known} brokers{each.stderr_tail()}")
+                with contextlib.suppress(KafkaException):
+                    known = len(client.list_topics(timeout=2).brokers)
+                time.sleep(0.02)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for each in self.brokers:
+            each.close()
+
+
+BROKERS = 3
+QUICK_SESSIONS = {"broker.heartbeat.interval.ms": "500", "broker.session.timeout.ms": "2000"}
+
+
+def kafka_cluster(directory: Path, settings: Mapping[str, str] | None = None) -> Cluster:
+    """Three nodes of Apache Kafka, each broker and controller."""
+    quorum = KafkaQuorum(BROKERS)
+    return Cluster(
+        [
+            ApacheKafka(directory / f"kafka-{each}", broker_id=each, quorum=quorum, settings=settings, heap="256m")
+            for each in range(BROKERS)
+        ]
+    )
+
+
+def kafkalake_cluster(directory: Path, settings: Mapping[str, str] | None = None) -> Cluster:
+    """Three brokers of kafkalake on one lake."""
+    return Cluster(
+        [
+            Kafkalake(
+                directory / "lake",
+                directory=directory / f"kafkalake-{each}",
+                broker_id=each,
+                settings={**QUICK_SESSIONS, **(settings or {})},
+            )
+            for each in range(BROKERS)
+        ]
+    )
+
+
+class Clusters(NamedTuple):
+    """Three brokers of each kind."""
+
+    apache_kafka: Cluster
+    kafkalake: Cluster
 
 
 def _drain(stream: IO[bytes]) -> None:

@@ -31,6 +31,7 @@ TIERS = ("unit", "process", "peer", "spark")
 _TIER_OF_FIXTURE = {
     "spark": "spark",
     "kafka_reference": "peer",
+    "three_brokers": "peer",
     "_shared_kafkalake": "process",
     "kafkalake_broker": "process",
     "process": "process",

@@ -1,0 +1,258 @@
+"""Kafka's own tools print on three brokers of kafkalake what they print on three of Apache Kafka.
+
+All tools run in one JVM for each kind of broker (`ToolCalls.java`). Ids, addresses, times and sizes are replaced by words.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import jars
+import pytest
+from confluent_kafka import Consumer, Producer
+from kafka_reference import Cluster, Clusters, java
+from waiting import wait_until
+
+PROGRAM = Path(__file__).parent / "ToolCalls.java"
+TOOLS = "org.apache.kafka.tools."
+TOPICS, FEATURES, QUORUM = TOOLS + "TopicCommand", TOOLS + "FeatureCommand", TOOLS + "MetadataQuorumCommand"
+REASSIGN, ELECT = TOOLS + "reassign.ReassignPartitionsCommand", TOOLS + "LeaderElectionCommand"
+DIRS, VERIFY = TOOLS + "LogDirsCommand", TOOLS + "ReplicaVerificationTool"
+GROUPS, TRANSACTIONS = TOOLS + "consumer.group.ConsumerGroupCommand", TOOLS + "TransactionsCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+TOPIC, SPREAD = "tooled", "spread"
+RECORDS = 30
+
+pytestmark = [pytest.mark.peer, pytest.mark.exhaustive]
+
+CREATE = [
+    ("create", TOPICS, "--create --topic tooled --replica-assignment 0,1,2 --config retention.ms=7200000"),
+    ("create again", TOPICS, "--create --topic tooled"),
+    ("create with 3 replicas", TOPICS, "--create --topic spread --replica-assignment 0:1:2,1:2:0"),
+    ("create with 4 replicas", TOPICS, "--create --topic r4 --partitions 2 --replication-factor 4"),
+]
+COMMANDS = [
+    ("topics", TOPICS, "--list --topic tooled|spread"),
+    ("topic", TOPICS, "--describe --topic tooled"),
+    ("topic with 3 replicas", TOPICS, "--describe --topic spread"),
+    ("unknown topic", TOPICS, "--describe --topic nosuch"),
+    ("under-replicated", TOPICS, "--describe --under-replicated-partitions"),
+    ("unavailable", TOPICS, "--describe --unavailable-partitions"),
+    ("fewer partitions", TOPICS, "--alter --topic tooled --partitions 2"),
+    ("topic settings", CONFIGS, "--describe --entity-type topics --entity-name tooled"),
+    ("set default", CONFIGS, "--alter --entity-type brokers --entity-default --add-config log.cleaner.threads=2"),
+    ("default", CONFIGS, "--describe --entity-type brokers --entity-default"),
+    ("set broker", CONFIGS, "--alter --entity-type brokers --entity-name 1 --add-config log.cleaner.threads=3"),
+    ("broker", CONFIGS, "--describe --entity-type brokers --entity-name 1"),
+    ("brokers", CONFIGS, "--describe --entity-type brokers"),
+    ("set read-only", CONFIGS, "--alter --entity-type brokers --entity-name 1 --add-config num.partitions=3"),
+    ("delete broker", CONFIGS, "--alter --entity-type brokers --entity-name 1 --delete-config log.cleaner.threads"),
+    ("delete default", CONFIGS, "--alter --entity-type brokers --entity-default --delete-config log.cleaner.threads"),
+    ("delete again", CONFIGS, "--alter --entity-type brokers --entity-default --delete-config log.cleaner.threads"),
+    ("set logger", CONFIGS, "--alter --entity-type broker-loggers --entity-name 2 --add-config root=INFO"),
+    (
+        "set group",
+        CONFIGS,
+        "--alter --entity-type groups --entity-name g2 --add-config consumer.session.timeout.ms=50000",
+    ),
+    ("group settings", CONFIGS, "--describe --entity-type groups --entity-name g2"),
+    ("settings of groups", CONFIGS, "--describe --entity-type groups"),
+    (
+        "set metrics",
+        CONFIGS,
+        "--alter --entity-type client-metrics --entity-name m "
+        "--add-config interval.ms=60000,metrics=[a.b,c],match=[client_id=x.*]",
+    ),
+    ("metrics interval", CONFIGS, "--alter --entity-type client-metrics --entity-name m --add-config interval.ms=6"),
+    ("metrics match", CONFIGS, "--alter --entity-type client-metrics --entity-name m --add-config match=[nosuch=x.*]"),
+    ("metrics name", CONFIGS, "--alter --entity-type client-metrics --entity-name m --add-config nosuch=1"),
+    ("metrics", CONFIGS, "--describe --entity-type client-metrics --entity-name m"),
+    ("all metrics", CONFIGS, "--describe --entity-type client-metrics"),
+    (
+        "set quota",
+        CONFIGS,
+        "--alter --entity-type users --entity-name u --entity-type clients --entity-default "
+        "--add-config producer_byte_rate=1000000,consumer_byte_rate=2000000,request_percentage=150",
+    ),
+    ("bad quota", CONFIGS, "--alter --entity-type users --entity-name u --add-config producer_byte_rate=-1"),
+    ("quotas", CONFIGS, "--describe --entity-type users --entity-type clients"),
+    (
+        "delete quota",
+        CONFIGS,
+        "--alter --entity-type users --entity-name u --entity-type clients --entity-default "
+        "--delete-config producer_byte_rate,consumer_byte_rate,request_percentage",
+    ),
+    (
+        "credential",
+        CONFIGS,
+        "--alter --entity-type users --entity-name al --add-config SCRAM-SHA-256=[password=secret]",
+    ),
+    (
+        "two credentials",
+        CONFIGS,
+        "--alter --entity-type users --entity-name al "
+        "--add-config SCRAM-SHA-256=[iterations=8192,password=x],SCRAM-SHA-512=[password=x]",
+    ),
+    ("credentials", CONFIGS, "--describe --entity-type users --entity-name al"),
+    ("delete no credential", CONFIGS, "--alter --entity-type users --entity-name al --delete-config SCRAM-SHA-512"),
+    ("delete credential", CONFIGS, "--alter --entity-type users --entity-name al --delete-config SCRAM-SHA-256"),
+    ("users", CONFIGS, "--describe --entity-type users"),
+    ("features", FEATURES, "describe"),
+    ("voter", QUORUM, "remove-controller --controller-id 2 --controller-directory-id AAAAAAAAAAAAAAAAAAAAAQ"),
+    ("release", FEATURES, "upgrade --release-version 4.1"),
+    ("feature too high", FEATURES, "upgrade --feature group.version=9"),
+    ("feature down", FEATURES, "downgrade --feature transaction.version=1"),
+    ("quorum", QUORUM, "describe --status"),
+    ("quorum replication", QUORUM, "describe --replication"),
+    ("generate", REASSIGN, "--topics-to-move-json-file {topics} --broker-list 0,1,2 --generate"),
+    ("reassignments", REASSIGN, "--list"),
+    ("verify the same", REASSIGN, "--verify --reassignment-json-file {same}"),
+    ("verify another", REASSIGN, "--verify --reassignment-json-file {moves}"),
+    ("cancel", REASSIGN, "--cancel --reassignment-json-file {moves}"),
+    ("elect", ELECT, "--election-type preferred --topic tooled --partition 0"),
+    ("elect unclean", ELECT, "--election-type unclean --topic spread --partition 1"),
+    ("elect unknown", ELECT, "--election-type preferred --topic nosuch --partition 0"),
+    ("directories", DIRS, "--describe --topic-list tooled --broker-list 0,1,2"),
+    ("directories of no broker", DIRS, "--describe --broker-list 0,7"),
+    ("groups", GROUPS, "--list"),
+    ("states of groups", GROUPS, "--list --state"),
+    ("group", GROUPS, "--describe --group g"),
+    ("state of group", GROUPS, "--describe --group g --state"),
+    ("members", GROUPS, "--describe --group g --members"),
+    ("unknown group", GROUPS, "--describe --group nosuch"),
+    ("reset", GROUPS, "--reset-offsets --group g --topic tooled --to-earliest --execute"),
+    ("delete offsets", GROUPS, "--delete-offsets --group g --topic tooled:1"),
+    ("delete group", GROUPS, "--delete --group g"),
+    ("transactions", TRANSACTIONS, "list"),
+    ("transaction", TRANSACTIONS, "describe --transactional-id t"),
+    ("producers", TRANSACTIONS, "describe-producers --topic tooled --partition 0"),
+    ("hanging", TRANSACTIONS, "find-hanging --broker-id 0 --topic tooled"),
+    ("execute", REASSIGN, "--execute --reassignment-json-file {moves}"),
+]
+AFTER = [
+    ("moved", REASSIGN, "--verify --reassignment-json-file {moves}"),
+    ("topic after", TOPICS, "--describe --topic tooled"),
+    ("delete", TOPICS, "--delete --topic tooled"),
+    (
+        "verification",
+        VERIFY,
+        "--topics-include spread --report-interval-ms 500",
+    ),  # it does not end, and prints to the end
+]
+DIFFERENT = {
+    "features": "share.version",  # there are no share groups
+}
+"""Outputs of which lines differ, and what the lines have that kafkalake does not print."""
+
+WORDS = (
+    (r"127\.0\.0\.1:\d+(,127\.0\.0\.1:\d+)*", "HOST"),
+    (r"min\.insync\.replicas=1,?", ""),  # Apache Kafka sets it for the cluster where it has eligible leader replicas
+    (r"^\s*sensitive=false synonyms=\{DYNAMIC_DEFAULT_BROKER_CONFIG:\}\n", ""),
+    (r"TopicId: \S+", "TopicId: ID"),
+    (r'"(size|logDir)":("[^"]*"|\d+)', r'"\1":0'),
+    (r'"directoryId": "[^"]*"', '"directoryId": "ID"'),
+    (r"(ReplicaKey\(id=\d, directoryId=)[^)]*\)", r"\1ID)"),
+    (r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+", "TIME"),
+    (r"for partition \S+ at offset \d+ among", "for partition P at offset N among"),
+    (r"controller \d", "controller N"),
+    (r"Epoch: \d+", "Epoch: N"),
+    (r"^(ClusterId|LeaderId|LeaderEpoch|HighWatermark|MaxFollowerLag|MaxFollowerLagTimeMs): +\S+", r"\1: N"),
+    (r"\b\d{13}\b", "TIMESTAMP"),
+    (r"\(\d\) +-", "(N) -"),
+    (r"log.dirs?.*", ""),
+    (r"[ \t]+$", ""),
+)
+
+
+def call(cluster: Cluster, commands: Sequence[tuple[str, str, str]], files: dict[str, Path]) -> dict[str, str]:
+    """Return what each command prints, and how it ends."""
+    lines = []
+    for name, tool, arguments in commands:
+        servers = ["--broker-list" if tool == VERIFY else "--bootstrap-server", cluster.bootstrap_servers]
+        lines.append("\t".join([name, tool, *servers, *arguments.format(**files).split()]))
+    command = [java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", ":".join(jars.jars("kafka"))]
+    run = subprocess.run(
+        [*command, str(PROGRAM), VERIFY, "max lag"],
+        input="\n".join(lines) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    found = re.split(r"^### (.*) (\w+)$", run.stdout, flags=re.MULTILINE)[1:]
+    return {name: f"{ended}\n{plain(text)}" for name, ended, text in zip(*[iter(found)] * 3, strict=True)}
+
+
+def plain(text: str) -> str:
+    """Return an output with words for what differs from run to run, in lines without a stack trace."""
+    text = "\n".join(line for line in text.splitlines() if not re.match(r"\tat |.*ToolCalls|null$|Caused by: ", line))
+    for pattern, word in WORDS:
+        text = re.sub(pattern, word, text, flags=re.MULTILINE)
+    return "\n".join(line for line in text.splitlines() if line.strip())
+
+
+def use(cluster: Cluster) -> None:
+    """Leave records, a group with offsets and a transaction behind."""
+    servers = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
+    producer = Producer(servers)
+    for number in range(RECORDS):
+        producer.produce(TOPIC, b"%020d" % number, partition=number % 3)
+    assert producer.flush(30) == 0
+    consumer = Consumer({**servers, "group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer.subscribe([TOPIC])
+    found: list[bytes] = []
+
+    def have_all() -> bool:
+        found.extend(each.value() for each in consumer.consume(RECORDS, 0.5) if each.error() is None)
+        return len(found) == RECORDS
+
+    wait_until(have_all, timeout_s=40)
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    producer = Producer({**servers, "transactional.id": "t"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"x", partition=0)
+    producer.commit_transaction(30)
+
+
+def outputs(cluster: Cluster, directory: Path) -> dict[str, str]:
+    files = {
+        "topics": {"version": 1, "topics": [{"topic": TOPIC}]},
+        "same": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": [0]}]},
+        "moves": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": [1]}]},
+    }
+    paths = {name: directory / f"{name}.json" for name in files}
+    for name, content in files.items():
+        paths[name].write_text(json.dumps(content))
+    found = call(cluster, CREATE, paths)
+    use(cluster)
+    found |= call(cluster, COMMANDS, paths)
+    wait_until(lambda: "is completed" in call(cluster, AFTER[:1], paths)["moved"], timeout_s=60)
+    return found | call(cluster, AFTER, paths)
+
+
+@pytest.fixture(scope="module")
+def printed(three_brokers: Clusters, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], dict[str, str]]:
+    directory = tmp_path_factory.mktemp("tools")
+    return outputs(three_brokers.apache_kafka, directory), outputs(three_brokers.kafkalake, directory)
+
+
+UNORDERED = {"generate": r'"replicas":\[\d\]', "quorum replication": r"^\d .*", "group": "$^", "reset": "$^"}
+"""Outputs whose lines are in no order, and what differs in them."""
+NAMES = [name for name, _, _ in (*CREATE, *COMMANDS, *AFTER)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tool_prints_the_same(printed: tuple[dict[str, str], dict[str, str]], name: str) -> None:
+    expected, found = (each[name].splitlines() for each in printed)
+    if name in DIFFERENT:
+        expected = [line for line in expected if DIFFERENT[name] not in line]
+    if name in UNORDERED:
+        expected, found = (sorted(re.sub(UNORDERED[name], "", line) for line in lines) for lines in (expected, found))
+    assert found == expected
