@@ -11,7 +11,7 @@ from contract.wire_client import WireClient, batch, code, produce_values
 from kafka_reference import BROKERS, Cluster, Clusters, topic_name
 from waiting import wait_until
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.exhaustive]
 
 NOT_LEADER, NOT_COORDINATOR = 6, 16
 GROUP, TRANSACTION = 0, 1

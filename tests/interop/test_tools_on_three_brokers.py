@@ -52,7 +52,6 @@ COMMANDS = [
     ("set read-only", CONFIGS, "--alter --entity-type brokers --entity-name 1 --add-config num.partitions=3"),
     ("delete broker", CONFIGS, "--alter --entity-type brokers --entity-name 1 --delete-config log.cleaner.threads"),
     ("delete default", CONFIGS, "--alter --entity-type brokers --entity-default --delete-config log.cleaner.threads"),
-    ("delete again", CONFIGS, "--alter --entity-type brokers --entity-default --delete-config log.cleaner.threads"),
     ("set logger", CONFIGS, "--alter --entity-type broker-loggers --entity-name 2 --add-config root=INFO"),
     (
         "set group",
@@ -162,6 +161,7 @@ WORDS = (
     (r"Epoch: \d+", "Epoch: N"),
     (r"^(ClusterId|LeaderId|LeaderEpoch|HighWatermark|MaxFollowerLag|MaxFollowerLagTimeMs): +\S+", r"\1: N"),
     (r"\b\d{13}\b", "TIMESTAMP"),
+    (r"^(t +\t)\d|^\d( +\tt )|(TIMESTAMP +\t)\d+", r"\1\2\3N"),  # coordinators and durations
     (r"\(\d\) +-", "(N) -"),
     (r"log.dirs?.*", ""),
     (r"[ \t]+$", ""),
@@ -191,6 +191,7 @@ def call(cluster: Cluster, commands: Sequence[tuple[str, str, str]], files: dict
 def plain(text: str) -> str:
     """Return an output with words for what differs from run to run, in lines without a stack trace."""
     text = "\n".join(line for line in text.splitlines() if not re.match(r"\tat |.*ToolCalls|null$|Caused by: ", line))
+    text = re.sub(r"(?<= are )\S+=\S+, .*", lambda quotas: ", ".join(sorted(quotas[0].split(", "))), text)
     for pattern, word in WORDS:
         text = re.sub(pattern, word, text, flags=re.MULTILINE)
     return "\n".join(line for line in text.splitlines() if line.strip())
