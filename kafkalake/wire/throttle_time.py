@@ -15,7 +15,9 @@ _PRODUCE_FLEXIBLE, _FETCH_FLEXIBLE = 9, 12
 def write_produce_throttle_time(version: int, answer: Sequence[Buffer], throttle_ms: int) -> None:
     """Write the time into an answer to Produce, where it is last. An answer to acks=0 is empty."""
     if answer and isinstance(last := answer[-1], bytearray):
-        _INT32.pack_into(last, len(last) - _INT32.size - (version >= _PRODUCE_FLEXIBLE), throttle_ms)
+        position = len(last) - _INT32.size - (version >= _PRODUCE_FLEXIBLE)
+        if not any(last[position:]):  # else tagged fields follow it
+            _INT32.pack_into(last, position, throttle_ms)
 
 
 def write_fetch_throttle_time(version: int, answer: Sequence[Buffer], throttle_ms: int) -> None:

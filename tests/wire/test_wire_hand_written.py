@@ -29,6 +29,7 @@ from kafkalake.wire.messages.records import (
 )
 from kafkalake.wire.produce_request import ProducedTopic
 from kafkalake.wire.produce_response import encode_produced
+from kafkalake.wire.throttle_time import write_fetch_throttle_time, write_produce_throttle_time
 
 TOPIC_ID = UUID(int=77)
 NAMES = ["a", "täg" * 70]
@@ -210,3 +211,28 @@ def test_fetch_from_a_broker_that_does_not_lead_names_the_leader(version: int, n
         node_endpoints=NODE_ENDPOINTS if version >= 16 and node is not None else (),
     )
     assert b"".join(out.finish()) == encode_response(1, version, 5, expected)
+
+
+def test_the_time_to_pause_is_written_where_it_is() -> None:
+    def produced(version: int, throttle_ms: int) -> list[bytearray]:
+        return [encode_response(0, version, 5, ProduceResponse(throttle_time=throttle_ms))]
+
+    def fetched(version: int, throttle_ms: int) -> list[bytearray]:
+        return [encode_response(1, version, 5, FetchResponse(throttle_time=throttle_ms))]
+
+    for versions, encode, write in (
+        (PRODUCE, produced, write_produce_throttle_time),
+        (FETCH, fetched, write_fetch_throttle_time),
+    ):
+        for version in versions:
+            answer = encode(version, 0)
+            write(version, answer, 1234)
+            assert answer == encode(version, 1234)
+
+
+def test_no_time_is_written_over_addresses() -> None:
+    endpoint = NodeEndpoint(node_id=1, host="h", port=9092)
+    answer = [encode_response(0, 10, 5, ProduceResponse(node_endpoints=[endpoint]))]
+    before = bytes(answer[0])
+    write_produce_throttle_time(10, answer, 1234)
+    assert bytes(answer[0]) == before
