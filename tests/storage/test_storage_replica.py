@@ -10,32 +10,32 @@ from record_batches import simple_batch
 from replica_logs import assert_same, copied, data_of, open_follower, reads_of, written
 
 
-def test_a_copied_log_has_the_files_and_the_state_of_its_leader(tmp_path: Path) -> None:
+def test_a_copied_log_has_the_files_and_the_state_of_its_leader(memory_path: Path) -> None:
     clock = ManualClock()
-    leader, follower = written(tmp_path / "leader", clock), open_follower(tmp_path / "follower", clock)
+    leader, follower = written(memory_path / "leader", clock), open_follower(memory_path / "follower", clock)
     copied(leader, follower)
     assert len(leader.sealed_base_offsets) > 5
     assert_same(leader, follower)
 
 
-def test_a_closed_follower_goes_on_in_the_segment_of_its_leader(tmp_path: Path) -> None:
+def test_a_closed_follower_goes_on_in_the_segment_of_its_leader(memory_path: Path) -> None:
     clock = ManualClock()
-    leader, follower = open_log(tmp_path / "leader", clock), open_follower(tmp_path / "follower", clock)
+    leader, follower = open_log(memory_path / "leader", clock), open_follower(memory_path / "follower", clock)
     for number in range(5):
         append(leader, simple_batch([b"%d" % number] * 3))
         copied(leader, follower)
         follower.close()
-        follower = open_follower(tmp_path / "follower", clock)
+        follower = open_follower(memory_path / "follower", clock)
         assert follower.log_end_offset == leader.log_end_offset
     append(leader, simple_batch([b"last"]))
     copied(leader, follower)
     assert_same(leader, follower)
-    assert len(data_of(tmp_path / "follower")) == 1
+    assert len(data_of(memory_path / "follower")) == 1
 
 
-def test_a_follower_is_truncated_below_its_watermark_and_copies_on(tmp_path: Path) -> None:
+def test_a_follower_is_truncated_below_its_watermark_and_copies_on(memory_path: Path) -> None:
     clock = ManualClock()
-    leader, follower = written(tmp_path / "leader", clock), open_follower(tmp_path / "follower", clock)
+    leader, follower = written(memory_path / "leader", clock), open_follower(memory_path / "follower", clock)
     copied(leader, follower)
     for offset in sorted({read.first_offset for read in reads_of(leader)}, reverse=True):
         follower.truncate_to(offset, below_high_watermark=True)
@@ -50,9 +50,9 @@ def test_a_follower_is_truncated_below_its_watermark_and_copies_on(tmp_path: Pat
     assert_same(leader, follower)
 
 
-def test_a_follower_raises_its_log_start_and_keeps_the_segment_that_the_leader_appends_to(tmp_path: Path) -> None:
+def test_a_follower_raises_its_log_start_and_keeps_the_segment_that_the_leader_appends_to(memory_path: Path) -> None:
     clock = ManualClock()
-    leader, follower = written(tmp_path / "leader", clock), open_follower(tmp_path / "follower", clock)
+    leader, follower = written(memory_path / "leader", clock), open_follower(memory_path / "follower", clock)
     copied(leader, follower)
     for start in (leader.sealed_base_offsets[2] + 1, leader.log_end_offset):
         follower.raise_start(start + 1_000 if start == leader.log_end_offset else start)

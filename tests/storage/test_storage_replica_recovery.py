@@ -23,17 +23,17 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def leader(tmp_path: Path, clock: ManualClock) -> Log:
-    return written(tmp_path / "leader", clock)
+def leader(memory_path: Path, clock: ManualClock) -> Log:
+    return written(memory_path / "leader", clock)
 
 
 @pytest.fixture
-def here(tmp_path: Path, leader: Log, clock: ManualClock) -> Path:
+def here(memory_path: Path, leader: Log, clock: ManualClock) -> Path:
     """The directory of a follower that has copied all and was killed."""
-    follower = open_follower(tmp_path / "follower", clock)
+    follower = open_follower(memory_path / "follower", clock)
     copied(leader, follower)
     follower.discard()
-    return tmp_path / "follower"
+    return memory_path / "follower"
 
 
 def restart_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,8 +32,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def leader(tmp_path: Path, clock: ManualClock) -> Log:
-    return written(tmp_path / "leader", clock)
+def leader(memory_path: Path, clock: ManualClock) -> Log:
+    return written(memory_path / "leader", clock)
 
 
 @pytest.fixture
@@ -70,17 +70,17 @@ def assert_same_files(leader: Log, follower: Log) -> None:
 
 
 def test_an_empty_follower_copies_a_rewritten_segment(
-    tmp_path: Path, clock: ManualClock, leader: Log, new: RewrittenSegment
+    memory_path: Path, clock: ManualClock, leader: Log, new: RewrittenSegment
 ) -> None:
-    follower = open_follower(tmp_path / "follower", clock)
+    follower = open_follower(memory_path / "follower", clock)
     copied(leader, follower, 700)
     assert_whole(leader, follower, clock, new)
 
 
 def test_a_follower_in_the_middle_of_a_rewritten_segment_copies_it(
-    tmp_path: Path, clock: ManualClock, leader: Log
+    memory_path: Path, clock: ManualClock, leader: Log
 ) -> None:
-    follower = open_follower(tmp_path / "follower", clock)
+    follower = open_follower(memory_path / "follower", clock)
     while follower.log_end_offset < leader.sealed_base_offsets[3]:
         copied_once(leader, follower, 1)
     copied_once(leader, follower, 1)
@@ -92,14 +92,14 @@ def test_a_follower_in_the_middle_of_a_rewritten_segment_copies_it(
 
 @pytest.mark.parametrize("then", [None, "close", "discard"])
 def test_a_follower_with_the_old_segments_gets_the_rewritten_one(
-    tmp_path: Path, clock: ManualClock, leader: Log, then: str | None
+    memory_path: Path, clock: ManualClock, leader: Log, then: str | None
 ) -> None:
-    follower = open_follower(tmp_path / "follower", clock)
+    follower = open_follower(memory_path / "follower", clock)
     copied(leader, follower)
     new = compact(leader, leader.sealed_base_offsets[1:4])
     if then is not None:
         getattr(follower, then)()
-        follower = open_follower(tmp_path / "follower", clock)
+        follower = open_follower(memory_path / "follower", clock)
     ref = leader.read_replica(new.base_offset, 1).whole
     assert ref is not None and ref.generation == 1
     for _ in range(2):
@@ -109,8 +109,10 @@ def test_a_follower_with_the_old_segments_gets_the_rewritten_one(
     assert_whole(leader, follower, clock, new)
 
 
-def test_the_last_segment_of_a_log_is_replaced_and_copied_on(tmp_path: Path, clock: ManualClock, leader: Log) -> None:
-    follower = open_follower(tmp_path / "follower", clock)
+def test_the_last_segment_of_a_log_is_replaced_and_copied_on(
+    memory_path: Path, clock: ManualClock, leader: Log
+) -> None:
+    follower = open_follower(memory_path / "follower", clock)
     leader.roll()
     copied(leader, follower)
     new = compact(leader, leader.sealed_base_offsets[-2:])
@@ -121,14 +123,14 @@ def test_the_last_segment_of_a_log_is_replaced_and_copied_on(tmp_path: Path, clo
 
 
 def test_a_damaged_or_foreign_segment_is_refused(
-    tmp_path: Path, clock: ManualClock, leader: Log, new: RewrittenSegment
+    memory_path: Path, clock: ManualClock, leader: Log, new: RewrittenSegment
 ) -> None:
-    follower = open_follower(tmp_path / "follower", clock)
+    follower = open_follower(memory_path / "follower", clock)
     copied_once(leader, follower, 1 << 20)
     ref = leader.read_replica(new.base_offset, 1).whole
     assert ref is not None and ref.txn_index_bytes
-    path = downloaded(leader, tmp_path / "follower", ref, 1 << 20)
-    whole, before = path.read_bytes(), data_of(tmp_path / "follower")
+    path = downloaded(leader, memory_path / "follower", ref, 1 << 20)
+    whole, before = path.read_bytes(), data_of(memory_path / "follower")
     step = len(whole) // 40
     damaged = [whole[:n] + bytes([whole[n] ^ 4]) + whole[n + 1 :] for n in range(3, len(whole), step)]
     for data in (*damaged, b"", whole[:-1], whole + b"x"):
@@ -143,7 +145,7 @@ def test_a_damaged_or_foreign_segment_is_refused(
         path.write_bytes(whole)
         with pytest.raises(error):
             follower.install_segment(other, str(path))
-    assert data_of(tmp_path / "follower") == before
+    assert data_of(memory_path / "follower") == before
     path.write_bytes(whole)
     follower.install_segment(ref, str(path))
     copied(leader, follower)
@@ -159,24 +161,24 @@ def test_a_generation_that_is_gone_is_not_served(leader: Log, new: RewrittenSegm
 
 
 def test_what_is_left_of_a_copy_is_removed_at_the_next_start(
-    tmp_path: Path, clock: ManualClock, leader: Log, new: RewrittenSegment
+    memory_path: Path, clock: ManualClock, leader: Log, new: RewrittenSegment
 ) -> None:
-    open_follower(tmp_path / "follower", clock).discard()
+    open_follower(memory_path / "follower", clock).discard()
     ref = leader.read_replica(new.base_offset, 1).whole
     assert ref is not None
-    path = downloaded(leader, tmp_path / "follower", ref, 1 << 20)
-    follower = open_follower(tmp_path / "follower", clock)
+    path = downloaded(leader, memory_path / "follower", ref, 1 << 20)
+    follower = open_follower(memory_path / "follower", clock)
     assert not path.exists()
     copied(leader, follower)
     assert_same_files(leader, follower)
-    assert verify_partition(tmp_path / "leader") is not None
+    assert verify_partition(memory_path / "leader") is not None
 
 
 def test_a_log_is_cut_in_front_of_a_rewritten_segment(
-    tmp_path: Path, clock: ManualClock, leader: Log, new: RewrittenSegment
+    memory_path: Path, clock: ManualClock, leader: Log, new: RewrittenSegment
 ) -> None:
     """Its messages have other borders than the leader's log may have."""
-    follower = open_follower(tmp_path / "follower", clock)
+    follower = open_follower(memory_path / "follower", clock)
     copied(leader, follower)
     follower.truncate_to(new.base_offset + 3, below_high_watermark=True)
     assert follower.log_end_offset == new.base_offset
