@@ -216,7 +216,7 @@ class AppendQueue:
         if not call_isolated(CallbackLoop.COMMIT_OF_PARTITION, partition.commit, appended, done, now_ms):
             partition.fail(appended, KafkaStorageError("it is not certain that the records are there"))
             done = appended
-        if partition.has_uncommitted:
+        if partition.uncommitted:
             self._watch(partition, now_ms)
         self._answer(done)
         if partition.has_failed:
@@ -231,7 +231,7 @@ class AppendQueue:
 
     def _watch(self, partition: Partition, now_ms: int) -> None:
         """Have a look at the batches that wait in a partition when the first of them is due."""
-        due_ms = partition.due_ms
+        due_ms = partition.uncommitted.due_ms
         if due_ms < self._watched.get(partition, _FOREVER_NS):
             self._watched[partition] = due_ms
             self._purgatory.later(max(due_ms - now_ms, 1), partial(self._expire, partition))
@@ -240,8 +240,8 @@ class AppendQueue:
         """Refuse the batches that have waited for their timeouts, and look again when the next is due."""
         self._watched.pop(partition, None)
         now_ms = self._now_ns() // 1_000_000
-        self._answer_together(lambda: self._answer(partition.take_due(now_ms)))
-        if partition.has_uncommitted:
+        self._answer_together(lambda: self._answer(partition.uncommitted.take_due(now_ms)))
+        if partition.uncommitted:
             self._watch(partition, now_ms)
 
     async def _sync(self, partition: Partition, sync: Coroutine[Any, Any, None], appended: list[PendingAppend]) -> None:

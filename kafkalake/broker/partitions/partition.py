@@ -69,7 +69,6 @@ class Partition:
         "_stable_offset",
         "_tail",
         "_too_few",
-        "_uncommitted",
         "appended_bytes",
         "has_failed",
         "index",
@@ -81,6 +80,7 @@ class Partition:
         "stable_bytes",
         "syncing",
         "topic",
+        "uncommitted",
     )
 
     def __init__(
@@ -126,7 +126,8 @@ class Partition:
             self.readable_bytes = _BYTES_UNKNOWN
         self._tail = tail
         self._queue: list[PendingAppend] = []
-        self._uncommitted = UncommittedAppends()
+        self.uncommitted = UncommittedAppends()
+        """The batches with acks=all that wait for the replicas in sync."""
         self._discarded: list[PendingAppend] = []
 
     def lead(self, leadership: Leadership, joining: Sequence[int] = ()) -> None:
@@ -280,13 +281,13 @@ class Partition:
             self._discarded = []
         self._count_readable()
         high_watermark = log.high_watermark
-        if self._uncommitted:
-            done += self._refused_after(self._uncommitted.take_below(high_watermark))
+        if self.uncommitted:
+            done += self._refused_after(self.uncommitted.take_below(high_watermark))
         for pending in appended:
             result = pending.result
             if type(result) is AppendResult and result.last_offset >= high_watermark and pending.acks == ACKS_ALL:
-                if len(self._uncommitted) < UNCOMMITTED_MAX:
-                    self._uncommitted.add(pending, result.last_offset, now_ms)
+                if len(self.uncommitted) < UNCOMMITTED_MAX:
+                    self.uncommitted.add(pending, result.last_offset, now_ms)
                     continue
                 pending.refuse(RequestTimedOutError("too many batches wait for the replicas in sync"))
             done.append(pending)
@@ -305,7 +306,7 @@ class Partition:
         self._give_up(f"{self.name}: a failed flush has discarded records")
         self._tail.forget()
         self._end_offset = self.log.log_end_offset
-        waiting = self._uncommitted.take_from(self._end_offset)
+        waiting = self.uncommitted.take_from(self._end_offset)
         self._refuse_discarded(waiting)
         self._discarded += waiting
 
@@ -319,27 +320,10 @@ class Partition:
         error = refusal_after(self.leadership) if committed else None
         return committed if error is None else with_error(committed, error)
 
-    def take_due(self, now_ms: int) -> list[PendingAppend]:
-        """Return the batches whose timeouts are over, with their error. They stay in the log, and may be committed yet."""
-        due = self._uncommitted.take_due(now_ms)
-        for each in due:
-            each.refuse(RequestTimedOutError("the replicas in sync have not got the records in time"))
-        return due
-
     def take_refused(self) -> list[PendingAppend]:
         """Return the batches that wait for the replicas in sync, with the error of a partition that is not led here any more."""
         assert self.refusal is not None
-        return with_error(self._uncommitted.take_from(0), self.refusal)
-
-    @property
-    def due_ms(self) -> int:
-        """The time at which a batch that waits for the replicas in sync is due, at the earliest."""
-        return self._uncommitted.due_ms
-
-    @property
-    def has_uncommitted(self) -> bool:
-        """Return whether batches wait for the replicas in sync."""
-        return bool(self._uncommitted)
+        return with_error(self.uncommitted.take_from(0), self.refusal)
 
     def _count_readable(self) -> None:
         """Count the bytes that became readable, and stable: all of them, or a proportional share."""

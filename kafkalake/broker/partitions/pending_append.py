@@ -10,7 +10,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalake.errors import KafkaError
+from kafkalake.errors import KafkaError, RequestTimedOutError
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.producer_state import EndMarker
@@ -140,8 +140,10 @@ class UncommittedAppends:
         return self._take(lambda each: each.last_offset >= offset)
 
     def take_due(self, now_ms: int) -> list[PendingAppend]:
-        """Remove and return the batches that have waited for their timeouts."""
+        """Remove and return the batches that have waited for their timeouts, with the error. They may yet be committed."""
         taken = self._take(lambda each: each.due_ms <= now_ms)
+        for each in taken:
+            each.refuse(RequestTimedOutError("the replicas in sync have not got the records in time"))
         self.due_ms = min((each.due_ms for each in self._heap), default=_NEVER_MS)
         return taken
 
