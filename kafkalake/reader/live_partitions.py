@@ -78,6 +78,7 @@ class LivePartitions:
         self._lake = lake
         self._rows = partitions_by_id(rows)
         self._newest_image = newest_image
+        self._image = newest_image()
         self._deadline_s: float | None = None
 
     def of(self, topic: TopicRow, number: int) -> LivePartition:
@@ -86,14 +87,19 @@ class LivePartitions:
         Raise `LakeError` if it has records that this host cannot see, or if the directory now belongs to another topic of the name.
         """
         row = self._rows.get((topic.topic_id, number))
+        registration = self._registration(topic, number)
         while True:
-            registration = self._registration(topic, number)
             found, is_true = self._look(topic, number, row, registration)
-            is_led_on = self._registration(topic, number).leader_epoch == registration.leader_epoch
+            if is_true and len(registration.replicas) <= 1:
+                break
+            self._image = self._newest_image()
+            newest = self._registration(topic, number)
+            is_led_on = newest.leader_epoch == registration.leader_epoch
             if (is_true and is_led_on) or not self._may_wait():
                 break
             if is_led_on:
                 time.sleep(_LOOK_AGAIN_S)
+            registration = newest
         if found.directory is None and row is not None and row.log_end_offset > 0:
             raise LakeError(_not_seen(found))
         return found
@@ -105,7 +111,7 @@ class LivePartitions:
 
     def _registration(self, topic: TopicRow, number: int) -> PartitionRegistration:
         row = self._rows.get((topic.topic_id, number))
-        return registration_of(self._newest_image(), topic.topic_id, number, row)
+        return registration_of(self._image, topic.topic_id, number, row)
 
     def _may_wait(self) -> bool:
         now_s = time.monotonic()
