@@ -16,7 +16,7 @@ import pytest
 from simulation.cluster_run import ClusterSimulation, ReplicatedSimulation
 from simulation.seeded_run import Simulation, simulate
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", 120))
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", 60))
 CLUSTER_SEEDS = int(os.environ.get("CLUSTER_SEEDS", 20))
 SEED = os.environ.get("SIMULATION_SEED")
 SEEDS_A_TEST = 5
