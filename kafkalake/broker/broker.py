@@ -6,6 +6,7 @@ Everything runs on the event loop's thread. Calls that block on Delta or on many
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,6 +38,7 @@ from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.staged.service import StagedAppends
+from kafkalake.broker.transactions.fault_points import kill_as_asked
 from kafkalake.broker.transactions.service import TransactionService
 from kafkalake.broker.transactions.transaction_peers import TransactionPeers
 from kafkalake.cluster.control_store import ControlStore
@@ -141,6 +143,7 @@ class Broker:
             leave=self.append_queue.leave,
         )
         self._coordinates = False
+        reach = kill_as_asked(os.environ)
         self.membership = Membership(
             broker_id,
             cluster.cluster_id,
@@ -152,6 +155,7 @@ class Broker:
             run_blocking,
             others,
             settings.follow,
+            reach,
         )
         self.controller = self.membership.controller
         self.producer_ids = ProducerIds(self.membership.allocate_producer_ids)
@@ -175,6 +179,7 @@ class Broker:
             settings=lambda: settings.current,
             run_blocking=run_blocking,
             later=self.timers.schedule,
+            reach=reach,
         )
         self.groups = GroupService(self)
         self.config_admin = ConfigAdmin(

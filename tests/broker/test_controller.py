@@ -41,6 +41,7 @@ class Term:
             lambda image: None,
             self._is_followed,
             self._is_refused,
+            lambda step: None,
         )
         self.controller.activate(self.store.load())
 

@@ -26,12 +26,13 @@ from kafkalake.broker.admin.topic_plans import (
     parse_overrides,
 )
 from kafkalake.broker.controller.controller import Controller
+from kafkalake.broker.controller.steps import ControllerStep, Reach
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topic_rows import overrides_as_text, topic_row
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.election import Election
 from kafkalake.cluster.image import NO_LEADER, ClusterImage, TopicIdPartition, decide_together
-from kafkalake.cluster.placement import place
+from kafkalake.cluster.placement import NewTopics, place
 from kafkalake.cluster.topic_changes import (
     add_partitions,
     change_topics,
@@ -78,6 +79,7 @@ class TopicAdmin:
         settings: Callable[[], Settings],
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
         later: Callable[[int, Callable[[], None]], object],
+        reach: Reach,
     ) -> None:
         """Create the administration. `settings` returns the broker's current settings, `later(delay_ms, action)` acts later.
 
@@ -92,6 +94,7 @@ class TopicAdmin:
         self._settings = settings
         self._run_blocking = run_blocking
         self._later = later
+        self._reach = reach
         self._auto_created = TokenBucket(
             world.clock, lambda: settings().broker.auto_create_topics_partitions_per_second
         )
@@ -262,11 +265,12 @@ class TopicAdmin:
         refused: dict[str, KafkaError] = {}
 
         def create(image: ClusterImage) -> ClusterImage:
-            placed = place_all(image, creations, self._world.random, refused)
+            placed = place_all(image, creations, NewTopics(image, self._world.random), refused)
             return create_topics(image, placed, image.topics_version + 1) if placed else image
 
         try:
             await self._add_rows(rows)
+            self._reach(ControllerStep.ROWS_ADDED)
             await self._controller.change(create, rows)
         except TopicAlreadyExistsError as error:  # in Delta and not in the cluster: `settle` has not removed it yet
             raise KafkaStorageError(f"an earlier creation has yet to be undone: {error}") from error
@@ -302,6 +306,7 @@ class TopicAdmin:
         check_not_protected(topic)  # only now: it may have waited for a change of its settings
         try:
             await self._run_blocking(lambda: self._store.delete_topic(topic.name))
+            self._reach(ControllerStep.ROW_DELETED)
             await self._controller.change(partial(_without_topic, topic.topic_id), [])
         except KafkaStorageError:
             await self.settle()

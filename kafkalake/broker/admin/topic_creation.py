@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Iterable
-from random import Random
 from typing import NamedTuple, TypeVar, cast
 from uuid import UUID
 
@@ -34,10 +33,10 @@ class Creation(NamedTuple):
 
 
 def place_all(
-    image: ClusterImage, creations: Iterable[Creation], random: Random, refused: dict[str, KafkaError]
+    image: ClusterImage, creations: Iterable[Creation], placing: NewTopics, refused: dict[str, KafkaError]
 ) -> dict[UUID, tuple[PartitionRegistration, ...]]:
     """Return the partitions of new topics by their ids. `refused` gets those for which there are no brokers any more, by name."""
-    placing, placed = NewTopics(image, random), {}
+    placed = {}
     refused.clear()
     for topic, plan in creations:
         try:

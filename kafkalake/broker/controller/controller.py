@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer
+from kafkalake.broker.controller.steps import ControllerStep, Reach
 from kafkalake.clock import Clock
 from kafkalake.cluster.control_store import ControlStore
 from kafkalake.cluster.controller_election import is_controller
@@ -73,6 +74,7 @@ class Controller:
         committed: Callable[[ClusterImage], None],
         followed: Callable[[ClusterImage], Awaitable[None]],
         is_refused: Callable[[BrokerRegistration], Awaitable[bool]],
+        reach: Reach,
     ) -> None:
         """Create it, inactive.
 
@@ -91,6 +93,7 @@ class Controller:
         self._committed = committed
         self._followed = followed
         self._is_refused = is_refused
+        self._reach = reach
         self._image: ClusterImage | None = None
         self._unsettled: ClusterImage | None = None
         self._lock = asyncio.Lock()
@@ -169,6 +172,7 @@ class Controller:
     async def _commit(self, before: ClusterImage, image: ClusterImage, rows: Sequence[TopicRow] | None) -> bool:
         """Commit and follow a version. Return False if it must be decided again: a cleanup of the store has made that version."""
         self._unsettled = image
+        self._reach(ControllerStep.VERSION_DECIDED)
         try:
             await self._run_blocking(partial(self._store.commit, image))
         except StaleImageError:
@@ -179,8 +183,10 @@ class Controller:
             self._go_on(before, newest)
             return False
         self._go_on(before, image)
+        self._reach(ControllerStep.VERSION_COMMITTED)
         self._committed(image)
         await self._follow(image, rows)
+        self._reach(ControllerStep.VERSION_FOLLOWED)
         return True
 
     def _go_on(self, before: ClusterImage, image: ClusterImage) -> None:

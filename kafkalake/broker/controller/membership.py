@@ -25,6 +25,7 @@ from kafkalake.broker.controller.protocol import (
     HeartbeatAnswer,
     OtherBrokers,
 )
+from kafkalake.broker.controller.steps import ControllerStep, Reach
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.replicas import Replicas
 from kafkalake.broker.partitions.scheduler import Scheduler
@@ -79,6 +80,7 @@ class Membership:
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
         others: Callable[[Membership], OtherBrokers],
         configured: Callable[[ConfigOf], None],
+        reach: Reach,
     ) -> None:
         """`configured` is called with the dynamic settings of each version that is followed."""
         self._broker_id = broker_id
@@ -90,6 +92,7 @@ class Membership:
         self._config = config
         self._run_blocking = run_blocking
         self._configured = configured
+        self._reach = reach
         self.newest = ClusterImage(cluster_id)
         """The newest image that is known here, followed or not."""
         self.controller = Controller(
@@ -103,6 +106,7 @@ class Membership:
             self._tell,
             self._wait_for_others,
             lambda broker: self.others.is_refused(broker.broker_id),
+            reach,
         )
         self.others = others(self)
         self._candidacy = Candidacy(broker_id, world.clock, config, self.others, self._heartbeat)
@@ -160,9 +164,11 @@ class Membership:
 
     async def _commit(self, image: ClusterImage) -> None:
         pauses_s = iter(RETRY_PAUSES_S)
+        self._reach(ControllerStep.CLAIM_DECIDED)
         while True:
             try:
                 await self._run_blocking(partial(self._store.commit, image))
+                self._reach(ControllerStep.CLAIM_COMMITTED)
                 return
             except KafkaStorageError as error:
                 pause_s = next(pauses_s, None)
@@ -179,6 +185,7 @@ class Membership:
         register = self.others.controller.register
         try:
             self._epoch = await register(here, previous_epoch=earlier.epoch, is_cut=earlier.is_cut)
+            self._reach(ControllerStep.BROKER_REGISTERED)
             while True:
                 await self.look()
                 answer = await self._heartbeat()
