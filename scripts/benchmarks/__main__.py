@@ -39,6 +39,18 @@ MEASURES = {
     "memory": ("memory", ()),
     "lag-report": ("lag_report", ()),
     "compaction": ("compaction", ()),
+    "replication": (
+        "replication",
+        (
+            "replicated-default",
+            "replicated-large",
+            "replicated-p99",
+            "cluster-transactions",
+            "leader-killed",
+            "leader-stopped",
+            "leader-leaves",
+        ),
+    ),
 }
 """Each measure with its module and the rows that can be measured alone."""
 

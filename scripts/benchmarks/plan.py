@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
-from kafka_reference import PERFORMANCE_JVM, ApacheKafka, BrokerProcess, Kafkalake
+from kafka_reference import PERFORMANCE_JVM, ApacheKafka, BrokerProcess, Cluster, Kafkalake
 
 from benchmarks.rows import Cost
 
@@ -68,8 +69,8 @@ class Plan:
 
 
 @contextlib.contextmanager
-def costing(cost: Cost, broker: BrokerProcess, *units: float) -> Iterator[list[float]]:
-    """Add to `cost` the processor time that the broker and its children take in the block, which does `units` of work.
+def costing(cost: Cost, broker: BrokerProcess | Cluster, *units: float) -> Iterator[list[float]]:
+    """Add to `cost` the processor time that the brokers and their children take in the block, which does `units` of work.
 
     A block that knows its units only at its end appends them to the list it gets.
     """
@@ -79,14 +80,20 @@ def costing(cost: Cost, broker: BrokerProcess, *units: float) -> Iterator[list[f
     cost.seconds.setdefault(broker.name, []).append((_processor_seconds(broker) - before) / sum(done))
 
 
-def _processor_seconds(broker: BrokerProcess) -> float:
+def _processor_seconds(broker: BrokerProcess | Cluster) -> float:
+    if isinstance(broker, Cluster):
+        return sum(_processor_seconds(each) for each in broker.brokers)
     process = psutil.Process(broker.pid)
     times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
     return sum(each.user + each.system for each in times)
 
 
+Worker = TypeVar("Worker", BrokerProcess, Cluster)
+"""Who takes turns: a broker, or a cluster of them."""
+
+
 def take_turns(
-    name: str, rounds: int, brokers: tuple[BrokerProcess, ...], work: Callable[[BrokerProcess], float], unit: str
+    name: str, rounds: int, brokers: tuple[Worker, ...], work: Callable[[Worker], float], unit: str
 ) -> list[list[float]]:
     """Each round lets every broker work once, in turning order; returns each broker's figures, round by round.
 
