@@ -2,11 +2,12 @@ import java.io.*;
 import java.nio.charset.StandardCharsets;
 import java.util.*;
 import java.util.concurrent.*;
+import java.util.regex.Pattern;
 import org.apache.kafka.common.utils.Exit;
 
 /**
- * Runs the main classes of Kafka's tools one after the other in this JVM, as lines of stdin say: a name, a class and arguments, with
- * tabs between them. Prints for each a line `### name exit-status` and what the tool has printed.
+ * Runs the main classes of Kafka's tools one after the other in this JVM, as lines of stdin say: a name, a class, a pattern and
+ * arguments, with tabs between them. A tool is run again until its output has the pattern. Prints for each a line `### name exit-status` and what the tool has printed.
  */
 public class ToolCalls {
   static class Exited extends RuntimeException {
@@ -25,12 +26,27 @@ public class ToolCalls {
     BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     for (String line; (line = lines.readLine()) != null; ) {
       String[] words = line.split("\t", -1);
+      String[] found = {"", ""};
+      long ends = System.nanoTime() + TIMEOUT_S * 1_000_000_000L;
+      do {
+        found = call(words, endless, enough);
+      } while (!Pattern.compile(words[2], Pattern.DOTALL).matcher(found[1]).find() && System.nanoTime() < ends);
+      out.println("### " + words[0] + " " + found[0]);
+      out.println(found[1]);
+      out.flush();
+    }
+    System.exit(0);
+  }
+
+  /** How the tool ended, and what it has printed. */
+  static String[] call(String[] words, String endless, String enough) throws Exception {
+      PrintStream out = System.out, err = System.err;
       ByteArrayOutputStream bytes = new ByteArrayOutputStream();
       PrintStream caught = new PrintStream(bytes, true, StandardCharsets.UTF_8);
       System.setOut(caught);
       System.setErr(caught);
       CompletableFuture<String> status = new CompletableFuture<>();
-      Thread thread = new Thread(() -> status.complete(run(words[1], Arrays.copyOfRange(words, 2, words.length))));
+      Thread thread = new Thread(() -> status.complete(run(words[1], Arrays.copyOfRange(words, 3, words.length))));
       thread.setDaemon(true);
       thread.start();
       String ended = "late";
@@ -47,11 +63,8 @@ public class ToolCalls {
         }
       }
       System.setOut(out);
-      out.println("### " + words[0] + " " + ended);
-      out.println(bytes.toString(StandardCharsets.UTF_8));
-      out.flush();
-    }
-    System.exit(0);
+      System.setErr(err);
+      return new String[] {ended, bytes.toString(StandardCharsets.UTF_8)};
   }
 
   static String run(String name, String[] arguments) {
