@@ -123,6 +123,9 @@ class Fetchers:
             del self._followers[follower.replica]
             for fetcher in self._fetchers.values():
                 fetcher.remove(follower.replica)
+            for task in follower.tasks:
+                task.cancel()
+            self.copies.forget([follower])
             self._failed(follower, error)
 
 
