@@ -308,6 +308,7 @@ class Log(LogFollower):
             access.check_open()
             durability, forcing = self._segments.durability, self._segments.forcing()
         try:
+            self._force_epochs()
             durability.force(forcing)
         except OSError as error:
             with access.lock:
@@ -328,9 +329,14 @@ class Log(LogFollower):
             self._access.check_open()
             durability, forcing = self._segments.durability, self._segments.forcing(sealed_only=True)
         with self._access.guarded("flush"):
+            self._force_epochs()
             durability.force(forcing)
         with self._access.lock:
             durability.forced(forcing)
+
+    def _force_epochs(self) -> None:
+        with self._access.lock:
+            self._state.force_epochs()
 
     def _discard_unacknowledged(self) -> None:
         self.truncate_to(max(self._state.high_watermark, self._state.takeover_offset))
@@ -354,6 +360,7 @@ class Log(LogFollower):
                         state.save_snapshot()
                     if segments.durability.unsynced_files:
                         self.flush()
+                    state.force_epochs()
                     segments.write_state(clean=True, sync=True)
             finally:
                 self.discard()

@@ -6,9 +6,10 @@ Producers, leader epochs, indexes and aborted transactions follow from the heade
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kafkalake.errors import CorruptSegmentError, DivergedLogError
+from kafkalake.errors import CorruptSegmentError, DivergedLogError, KafkaStorageError
 from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.leader_epochs import LeaderEpochs
 from kafkalake.storage.log_access import LogAccess, storage_error
@@ -37,9 +38,13 @@ class LogCopy:
         self._access = access
         self._state = state
         self._segments = segments
+        self._is_unfinished = False
+        """Whether a truncation or a reopening has failed, so that the log may not be what the files are."""
+        self._is_repeatable = False
 
     def append(self, messages: Any, segment_base_offset: int, *, ends_segment: bool) -> Appended:
         """Append messages as `Log.append_replica`. Raise `OSError` if I/O fails."""
+        self._check_finished()
         state = self._state
         first_offset = state.log_end_offset
         if not len(messages):
@@ -53,6 +58,7 @@ class LogCopy:
 
     def install(self, ref: SegmentRef, path: str) -> None:
         """Add a copied segment as `Log.install_segment`. Raise `OSError` if I/O fails."""
+        self._check_finished()
         access, state, segments = self._access, self._state, self._segments
         new, end = RewrittenSegment(ref.base_offset, ref.next_offset, ref.generation), state.log_end_offset
         if segments.is_read(new):
@@ -81,6 +87,8 @@ class LogCopy:
         state, segments = self._state, self._segments
         assert below_high_watermark or offset >= state.high_watermark, "what consumers have seen stays"
         if offset >= state.log_end_offset:
+            if self._is_unfinished:
+                self._reload(segments.recover)
             state.truncate_epochs(offset)
             return
         try:
@@ -88,21 +96,31 @@ class LogCopy:
         except CorruptSegmentError as error:
             raise storage_error(self._access.directory, "truncate", error) from error
         assert below_high_watermark or cut.offset == offset, "a log ends at a border of messages"
-        self._reload(segments.truncate(cut))
+        self._reload(lambda: segments.truncate(cut))
 
     def restart(self, offset: int) -> None:
         """Start anew as `Log.restart_at`. Raise `OSError` if I/O fails."""
-        self._reload(self._segments.restart(offset))
+        self._reload(lambda: self._segments.restart(offset))
 
-    def _reload(self, recovered: Recovered) -> None:
+    def _check_finished(self) -> None:
+        if self._is_unfinished and not self._is_repeatable:
+            raise KafkaStorageError(f"{self._access.directory}: a truncation has failed, it must be repeated first")
+        if self._is_unfinished:
+            self._reload(self._segments.recover, repeats=True)
+
+    def _reload(self, change: Callable[[], Recovered], *, repeats: bool = False) -> None:
+        """Load what is there after `change`. If that fails, the next append loads it, or with `repeats` False refuses."""
+        self._is_unfinished, self._is_repeatable = True, repeats
+        recovered = change()
         self._state.load(recovered)
         self._segments.load(recovered)
+        self._is_unfinished = False
 
     def _write(self, messages: Any, run: ReplicaRun, segment_base_offset: int) -> None:
         if segment_base_offset > self._state.log_end_offset:
             raise DivergedLogError(f"{self._access.directory}: the leader's segment begins at {segment_base_offset}")
         if self._segments.ends_in_sealed(segment_base_offset):
-            self._reload(self._segments.reopen())
+            self._reload(self._segments.reopen, repeats=True)
         active = self._segments.active_at(segment_base_offset)
         aborted = aborted_by_headers(run.headers, self._state.producers) if run.has_aborts else []
         if aborted:

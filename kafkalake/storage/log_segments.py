@@ -272,7 +272,7 @@ class LogSegments:
             self._cut(cut)
         state.truncate(cut.base_offset, cut.offset)
         self._state_file.write(self._present()._replace(log_end_offset=cut.offset))
-        return self._recover()
+        return self.recover()
 
     def restart(self, offset: int) -> Recovered:
         """Remove all records and return an empty log that begins at `offset`. Raise as `truncate`."""
@@ -294,7 +294,7 @@ class LogSegments:
             boot_id=boot_id(),
         )
         self._state_file.write(empty, sync=True)
-        return self._recover()
+        return self.recover()
 
     def ends_in_sealed(self, base_offset: int) -> bool:
         """Return whether the log ends with the sealed segment at `base_offset`, as after a close. The leader's may go on."""
@@ -309,7 +309,8 @@ class LogSegments:
         last = self.listed.sealed(self.listed.bases[-1])
         return self.truncate(Cut(last.base_offset, last.end(), self._state.log_end_offset))
 
-    def _recover(self) -> Recovered:
+    def recover(self) -> Recovered:
+        """Return what recovery finds in the directory. Raise `OSError` if I/O fails."""
         access = self._access
         self.listed.forget()
         directory, config, clock, files = access.directory, access.config, access.clock, access.open_files

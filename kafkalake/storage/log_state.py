@@ -28,6 +28,7 @@ class LogState:
         self._access = access
         self._epochs_path = f"{access.directory}/{LEADER_EPOCHS_FILE}"
         self.was_cut = recovered.was_cut
+        self._has_unforced_epochs = False
         self.load(recovered)
 
     def load(self, recovered: Recovered) -> None:
@@ -108,6 +109,13 @@ class LogState:
         epochs.assign(epoch, self.log_end_offset)
         replace_file(self._access.files, self._epochs_path, encode_leader_epochs(epochs), sync=True)
         self.epochs, self.leader_epoch, self.takeover_offset = epochs, epoch, self.log_end_offset
+        self._has_unforced_epochs = False
+
+    def force_epochs(self) -> None:
+        """Force the leader epochs to disk, before more offsets count as on disk. Raise `OSError` if I/O fails."""
+        if self._has_unforced_epochs:
+            replace_file(self._access.files, self._epochs_path, encode_leader_epochs(self.epochs), sync=True)
+            self._has_unforced_epochs = False
 
     def forget_epochs_before_start(self) -> None:
         """Remove the leader epochs that ended before the log start."""
@@ -142,6 +150,7 @@ class LogState:
 
     def _save_epochs(self) -> None:
         """Write the leader epochs. A failure is only logged: the batch headers in the active segment hold the same epochs."""
+        self._has_unforced_epochs = True
         try:
             replace_file(self._access.files, self._epochs_path, encode_leader_epochs(self.epochs), sync=False)
         except OSError as error:

@@ -56,6 +56,7 @@ CALLS: dict[str, Callable[[Log], Any]] = {
 SILENT = {"remove_deleted_files", "close", "discard"}
 """Those that simply do nothing."""
 IN_MEMORY = {
+    "begin_copy",
     "configure",
     "open",
     "offline",

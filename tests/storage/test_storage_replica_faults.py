@@ -241,6 +241,23 @@ class StoppingFiles(ForgetfulFiles):
         super().sync_directory(path)
 
 
+def test_a_log_whose_truncation_failed_takes_no_messages(memory_path: Path) -> None:
+    leader, template = prepared(memory_path, "truncate")
+    files = FaultyFiles()
+    follower = reopened(template, leader, "truncate", files)
+    last = reads_of(leader)[-1]
+    files.fail_at_call = files.calls + 1
+    for _ in range(2):
+        with pytest.raises(KafkaStorageError):
+            truncate(leader, follower)
+        with pytest.raises(KafkaStorageError, match="must be repeated"):
+            follower.append_replica(last.messages, last.segment_base_offset)
+    files.fail_at_call = None
+    truncate(leader, follower)
+    copied(leader, follower)
+    assert_same(leader, follower)
+
+
 def test_all_equal_after_all(memory_path: Path) -> None:
     """The helpers above copy a whole log."""
     leader, template = prepared(memory_path, "truncate")
