@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from kafkalake.errors import LakeError
@@ -106,10 +107,15 @@ def committed_offsets(servers: str, topic: str, ends: Mapping[int, int]) -> dict
 def half_transactions(
     lake: Path, topic: str, offsets: Mapping[bytes, Mapping[int, int]], first_version: int = 0
 ) -> tuple[int, list[str]]:
-    """Return the number of versions of `partitions`, from one on, that differ in a topic, and the transactions shown in part."""
+    """Return the number of versions of `partitions`, from one on, that differ in a topic, and the transactions shown in part.
+
+    offsets: of each transaction in each partition.
+    """
     store = DeltaMetadataStore(lake, create=False)
     last, _ = store.partitions_at(None, None)
     halves: list[str] = []
+    values, partitions = list(offsets), sorted(next(iter(offsets.values()), {}))
+    matrix = np.array([[offsets[value][partition] for partition in partitions] for value in values])
     seen = 0
     before: dict[int, int] = {}
     for version in range(first_version, last + 1):
@@ -123,8 +129,7 @@ def half_transactions(
         seen += 1
         assert all(end >= before.get(partition, 0) for partition, end in stable.items()), f"version {version} goes back"
         before = stable
-        for value, at in offsets.items():
-            shown = [partition for partition, offset in at.items() if offset < stable.get(partition, 0)]
-            if shown and len(shown) < len(at):
-                halves.append(f"version {version} shows {value!r} in {shown} of {sorted(at)}")
+        shown = matrix < np.array([stable.get(partition, 0) for partition in partitions])
+        for index in np.flatnonzero(shown.any(axis=1) & ~shown.all(axis=1))[:10]:
+            halves.append(f"version {version} shows {values[index]!r} in {shown[index].tolist()}")
     return seen, halves

@@ -45,7 +45,7 @@ def assemble_publishing(
         report_transactions(transactions.journal, broker.clock),
         transactions.waves,
         lambda: transactions.coordinated,
-        lambda: broker.cluster.controller_epoch,
+        lambda: broker.cluster,
     )
     publisher = LakePublisher(
         broker.broker_id,

@@ -210,6 +210,14 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "AllocateProducerIds": {"broker_id": 1, "broker_epoch": 7},
     "UpdateImage": {"version": 9, "timeout": 100},
     "ControllerVote": {"controller_epoch": 3},
+    "ReportChanges": {
+        "controller_epoch": 3,
+        "step": 2,
+        "kind": 1,
+        "part": 4,
+        "published": [7, -1, 9],
+        "kept": [{"name": "clicks", "partitions": [0, 5]}],
+    },
     "WriteTxnMarkers": {
         "markers": [
             {

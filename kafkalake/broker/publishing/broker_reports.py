@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from kafkalake.broker.coordination.waiting import wait_for_call
@@ -17,13 +18,14 @@ from kafkalake.broker.publishing.reports import (
     Status,
 )
 from kafkalake.broker.transactions.waves import Waves
+from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import NotControllerError
 
 
 class BrokerReports:
     """The reports of this broker. Runs on the event loop's thread.
 
-    `controller_epoch` returns the newest one that is known here, `coordinated` the partitions of the transactions' journal that are
+    `image` returns the image that is followed here, `coordinated` the partitions of the transactions' journal that are
     coordinated here.
     """
 
@@ -34,13 +36,13 @@ class BrokerReports:
         transactions: JournalReporter[Any],
         waves: Waves,
         coordinated: Callable[[], frozenset[int]],
-        controller_epoch: Callable[[], int],
+        image: Callable[[], ClusterImage],
     ) -> None:
         self._partitions = partitions
         self._journals = {Kind.GROUP_OFFSETS: groups, Kind.TRANSACTIONS: transactions}
         self._waves = waves
         self._coordinated = coordinated
-        self._known_epoch = controller_epoch
+        self._image = image
         self._epoch = -1
 
     @property
@@ -68,7 +70,7 @@ class BrokerReports:
 
     async def partitions(self, controller_epoch: int) -> PartitionReport:
         self._follow(controller_epoch)
-        return self._partitions.changes.report()
+        return replace(self._partitions.changes.report(), image_version=self._image().version)
 
     async def journal(self, controller_epoch: int, kind: Kind) -> JournalReport:
         self._follow(controller_epoch)
@@ -85,7 +87,7 @@ class BrokerReports:
 
     def _follow(self, controller_epoch: int) -> None:
         """Report everything again to a new controller. Raise `NotControllerError` if it is an earlier one."""
-        if controller_epoch < max(self._epoch, self._known_epoch()):
+        if controller_epoch < max(self._epoch, self._image().controller_epoch):
             raise NotControllerError()
         if controller_epoch > self._epoch:
             self._epoch = controller_epoch

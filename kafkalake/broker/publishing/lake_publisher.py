@@ -286,14 +286,17 @@ class LakePublisher:
     def _kept(
         self, image: ClusterImage, reports: Sequence[PartitionReport], held: Mapping[int, HeldWaves] | None
     ) -> frozenset[TopicPartition]:
-        """Return the partitions whose last stable offset stays as published. `held`: None if waves may have begun meanwhile."""
+        """Return the partitions whose last stable offset stays as published. `held`: None if waves may have begun meanwhile.
+
+        A broker that does not follow the newest image yet may have left out partitions that it leads by it.
+        """
         marked: frozenset[TopicPartition] = frozenset().union(*(report.marked for report in reports))
         if held is None or not self._has_all_coordinators(image, held):
             return marked
         links = [link for waves in held.values() for link in waves.links]
         if not links and not marked:
             return frozenset()
-        answered = {report.broker_id for report in reports}
+        answered = {report.broker_id for report in reports if report.image_version >= image.version}
         unfinished = {each for waves in held.values() for wave in waves.unfinished for each in wave}
         silent = {each for link in links for each in link if not self._is_reported(image, each, answered)}
         return publish_closure(unfinished | silent, links)

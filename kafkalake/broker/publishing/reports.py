@@ -63,7 +63,8 @@ class HeldWaves(NamedTuple):
 class PartitionReport:
     """The changes of the partitions that a broker leads, since the last acknowledgement.
 
-    marked: partitions with markers that are not published. is_swapped: jobs have rewritten segments.
+    marked: partitions with markers that are not published. is_swapped: jobs have rewritten segments. image_version: that of the
+    cluster's image by which the broker leads partitions.
     """
 
     broker_id: int
@@ -73,6 +74,7 @@ class PartitionReport:
     removed: Sequence[SegmentKey] = ()
     marked: frozenset[TopicPartition] = frozenset()
     is_swapped: bool = False
+    image_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ class ReportChangesResponse(Response):
     links: Sequence[ReportedWave] = ()
     marked: Sequence[ReportedTopic] = ()
     sequence: int = -1
+    image_version: int = 0
     parts: int = 1
     rows: Sequence[Buffer] = ()
     journal_partitions: Sequence[int] = ()

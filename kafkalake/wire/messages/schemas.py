@@ -240,6 +240,7 @@ class ReportChangesResponse:
     links: tuple[ReportedWave, ...]
     marked: tuple[ReportedTopic, ...]
     sequence: i64 = field(metadata={"kafka_type": "int64"})
+    image_version: i64 = field(metadata={"kafka_type": "int64"})
     parts: i32 = field(metadata={"kafka_type": "int32"})
     rows: tuple[bytes, ...] = field(metadata={"kafka_type": "bytes"})
     journal_partitions: tuple[i32, ...] = field(metadata={"kafka_type": "int32"})
