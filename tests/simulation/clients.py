@@ -63,10 +63,10 @@ class Transaction:
 class Ledger:
     """All that clients know together."""
 
-    def __init__(self, universe: Universe, *, log_starts_go_back: bool = False) -> None:
-        """`log_starts_go_back`: a new leader may not have deleted yet what the one before it had."""
+    def __init__(self, universe: Universe, *, leaders_change: bool = False) -> None:
+        """`leaders_change`: as in Kafka, a new leader may have deleted less, and not know yet what was committed."""
         self.universe = universe
-        self.log_starts_go_back = log_starts_go_back
+        self.leaders_change = leaders_change
         self.written: dict[Key, Written] = defaultdict(Written)
         self.transactions: list[Transaction] = []
 
@@ -80,8 +80,7 @@ class Ledger:
         at, found = self.written[key], _offsets(partition)
         start, high, stable = found
         for name, before, now in zip(("the log start", "the high watermark", "the LSO"), known, found, strict=True):
-            is_refused = now < before and not (name == "the log start" and self.log_starts_go_back)
-            refuse(is_refused, key, name, "went back from", before, "to", now)
+            refuse(now < before and not self.leaders_change, key, name, "went back from", before, "to", now)
         refuse(not start <= stable <= high, key, "offsets out of order", start, stable, high)
         at.start = max(at.start, start)
         at.high_watermark = max(at.high_watermark, high)

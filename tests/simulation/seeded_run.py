@@ -68,7 +68,7 @@ class Simulation:
         self.universe.store = SimulatedStore(self.universe)
         for _ in range(brokers):
             Machine(self.universe, {**settings, **(FORCED if self.forces else {})})
-        self.ledger = Ledger(self.universe, log_starts_go_back=self.replicas > 1)
+        self.ledger = Ledger(self.universe, leaders_change=self.replicas > 1)
         self.keys: list[Key] = [(name, index) for name, count in self.topics.items() for index in range(count)]
         self._is_over = False
 
