@@ -137,7 +137,7 @@ def newest_row(published: PartitionRow | None, reported: PartitionRow, *, keeps_
     stable = published.last_stable_offset
     return replace(
         reported,
-        log_start_offset=min(max(start, published.log_start_offset), end),
+        log_start_offset=raised_log_start(start, published.log_start_offset, end),
         high_watermark=min(max(reported.high_watermark, published.high_watermark), end),
         last_stable_offset=min(max(stable, start if keeps_stable else reported.last_stable_offset), end),
     )

@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kafkalake.clock import Clock
+from kafkalake.errors import as_value
 from kafkalake.record.message import REASONS, TORN
 from kafkalake.record.schema import PREAMBLE, footer
 from kafkalake.storage.active_segment import ActiveSegment
@@ -356,7 +357,7 @@ class Recovery:
             epochs = decode_leader_epochs(read_file(self._files, path))
             reason: object = "damaged"
         except OSError as error:
-            reason = error
+            reason = as_value(error)
         if epochs is None and listing.bases:
             logger.warning("leader epochs are taken from the segments: file=%s reason=%s", path, reason)
             return self._earlier(listing).epochs()

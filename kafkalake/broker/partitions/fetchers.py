@@ -195,7 +195,7 @@ class _Fetcher:
         try:
             answers = await self._fetchers.leaders.fetch(self._leader_id, self._number, asked, self._limits())
         except KafkaLakeError as error:
-            self._pause(error)
+            self._pause(as_value(error))
             return
         except Exception:
             logger.exception("fetching failed leader=%d", self._leader_id)

@@ -15,6 +15,7 @@ from kafkalake.errors import (
     KafkaError,
     NoReassignmentInProgressError,
     UnknownTopicOrPartitionError,
+    as_value,
 )
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
@@ -58,7 +59,7 @@ def _read(
             try:
                 asked[name] = _checked(request, topic.name, each), each
             except KafkaError as error:
-                errors[name] = error
+                errors[name] = as_value(error)
     return asked, errors
 
 

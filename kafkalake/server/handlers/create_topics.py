@@ -15,7 +15,7 @@ from kafkalake.broker.admin.topic_creation import Creation
 from kafkalake.broker.admin.topic_plans import PARTITIONS_MAX
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topics import Topic
-from kafkalake.errors import InvalidPartitionsError, InvalidRequestError, KafkaError, TopicAuthorizationError
+from kafkalake.errors import InvalidPartitionsError, InvalidRequestError, KafkaError, TopicAuthorizationError, as_value
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.topics import (
@@ -37,7 +37,7 @@ async def handle(request: Request[CreateTopicsRequest]) -> CreateTopicsResponse:
         )
         outcomes |= {new.name: each for new, each in zip(wanted, created, strict=True)}
     except KafkaError as error:
-        outcomes |= {new.name: error for new in wanted}
+        outcomes |= {new.name: as_value(error) for new in wanted}
     answers = []
     for name, outcome in outcomes.items():
         answers.append(_result(request, name, outcome))

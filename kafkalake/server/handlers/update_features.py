@@ -27,7 +27,7 @@ async def handle(request: Request[UpdateFeaturesRequest]) -> UpdateFeaturesRespo
             check_update(broker.cluster, FeatureUpdate(each.feature, each.max_version_level, each.upgrade_type))
             errors[each.feature] = None
         except InvalidUpdateVersionError as error:
-            errors[each.feature] = str(error)
+            errors[each.feature] = request.error_text(error)
         await request.turn()
     refused = next((each for each in errors.values() if each is not None), None)
     if refused is None and not body.validate_only:
@@ -48,12 +48,12 @@ async def handle(request: Request[UpdateFeaturesRequest]) -> UpdateFeaturesRespo
     )
 
 
-def _one_error(error: str | None) -> UpdateFeaturesResponse:
-    if error is None:
+def _one_error(reason: str | None) -> UpdateFeaturesResponse:
+    if reason is None:
         return UpdateFeaturesResponse()
     return UpdateFeaturesResponse(
         error_code=InvalidUpdateVersionError.code,
-        error_message=f"The update failed for all features since the following feature had an error: {error}",
+        error_message=f"The update failed for all features since the following feature had an error: {reason}",
     )
 
 
