@@ -155,6 +155,7 @@ class Broker:
             run_blocking,
             others,
             settings.follow,
+            lambda: self.topic_admin.settle_soon(),
             reach,
         )
         self.controller = self.membership.controller

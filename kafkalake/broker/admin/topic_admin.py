@@ -10,6 +10,7 @@ has them no more. So a topic exists if both tables have it; what a fault left in
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -50,6 +51,7 @@ from kafkalake.errors import (
     NotControllerError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
     as_value,
 )
 from kafkalake.metadata.store import TopicTable
@@ -305,13 +307,18 @@ class TopicAdmin:
             return
         check_not_protected(topic)  # only now: it may have waited for a change of its settings
         try:
-            await self._run_blocking(lambda: self._store.delete_topic(topic.name))
+            with contextlib.suppress(UnknownTopicOrPartitionError):  # the row that an interrupted deletion has removed
+                await self._run_blocking(lambda: self._store.delete_topic(topic.name))
             self._reach(ControllerStep.ROW_DELETED)
             await self._controller.change(partial(_without_topic, topic.topic_id), [])
         except KafkaStorageError:
             await self.settle()
             if self._topics.find(topic.name) is topic:
                 raise
+
+    def settle_soon(self) -> None:
+        """Bring `topics` and the cluster together: the controller before this one may have been killed."""
+        self._do_later(self._in_turn(self.settle()))
 
     async def settle(self, delay_ms: int = _SETTLE_DELAY_MS) -> None:
         """Bring `topics` and the cluster together after a change with an unknown outcome, or later while Delta cannot be used.

@@ -80,9 +80,10 @@ class Membership:
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
         others: Callable[[Membership], OtherBrokers],
         configured: Callable[[ConfigOf], None],
+        elected: Callable[[], None],
         reach: Reach,
     ) -> None:
-        """`configured` is called with the dynamic settings of each version that is followed."""
+        """`configured` is called with the dynamic settings of each version that is followed, `elected` after an election."""
         self._broker_id = broker_id
         self._cluster_id = cluster_id
         self._store = store
@@ -92,6 +93,7 @@ class Membership:
         self._config = config
         self._run_blocking = run_blocking
         self._configured = configured
+        self._elected = elected
         self._reach = reach
         self.newest = ClusterImage(cluster_id)
         """The newest image that is known here, followed or not."""
@@ -306,6 +308,7 @@ class Membership:
             logger.info("another broker may be the controller now error=%s", error)
             return
         await self._begin_control(claimed)
+        self._elected()
         await self._fence_if_gone(image.controller_id)
 
     async def vote(self, controller_epoch: int) -> Vote | None:

@@ -1,0 +1,181 @@
+"""A broker is killed at each step of a registration, an election, a creation and a deletion: life goes on, and it comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_reference import BrokerFailed, Kafkalake
+from waiting import wait_until
+
+from kafkalake.broker.transactions.fault_points import KILL_AT
+from kafkalake.metadata.delta import DeltaMetadataStore
+
+pytestmark = pytest.mark.process
+
+BROKERS = 3
+SETTINGS = {
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
+    "default.replication.factor": "3",
+}
+
+
+class Brokers:
+    """Three brokers of one lake, each of which can be killed at a step."""
+
+    def __init__(self, directory: Path) -> None:
+        self.lake = directory / "lake"
+        self.brokers: list[Kafkalake] = []
+        self._kill_at: list[Path] = []
+        for number in range(BROKERS):
+            kill_at = directory / f"kill-{number}"
+            kill_at.write_text("")
+            environment = {KILL_AT: str(kill_at)}
+            of_broker = directory / f"broker-{number}"
+            broker = Kafkalake(
+                self.lake, directory=of_broker, broker_id=number, settings=SETTINGS, environment=environment
+            )
+            self.brokers.append(broker)
+            self._kill_at.append(kill_at)
+
+    @property
+    def controller(self) -> int:
+        """The id of the broker that the control store names as the controller."""
+        return DeltaMetadataStore(self.lake, create=False).control_store.load().controller_id
+
+    def arm(self, step: str, *numbers: int) -> None:
+        for number in numbers:
+            self._kill_at[number].write_text(step)
+
+    def killed(self) -> list[int]:
+        return [number for number, each in enumerate(self.brokers) if not each.is_running()]
+
+    def admin(self) -> AdminClient:
+        servers = ",".join(each.bootstrap_servers for each in self.brokers if each.is_running())
+        return AdminClient({"bootstrap.servers": servers, "log_level": 0})
+
+    def restart_killed(self) -> None:
+        for number in self.killed():
+            self.arm("", number)
+            self.brokers[number].kill()
+            self.brokers[number].start()
+
+    def topics(self, number: int) -> dict[str, Any]:
+        admin = AdminClient({"bootstrap.servers": self.brokers[number].bootstrap_servers, "log_level": 0})
+        return dict(admin.list_topics(timeout=10).topics)
+
+    def check(self, *there: str, gone: tuple[str, ...] = ()) -> None:
+        """Wait until every broker shows the same topics, all of them led and in sync."""
+
+        def is_shown(number: int) -> bool:
+            found = self.topics(number)
+            partitions = [each for name in there if name in found for each in found[name].partitions.values()]
+            is_well = all(each.leader >= 0 and len(each.isrs) == BROKERS for each in partitions)
+            return is_well and set(there) <= found.keys() and not set(gone) & found.keys()
+
+        for number in range(BROKERS):
+            wait_until(lambda number=number: is_shown(number), timeout_s=30)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    cluster = Brokers(tmp_path_factory.mktemp("steps"))
+    try:
+        for each in cluster.brokers:
+            each.start()
+        yield cluster
+    finally:
+        for each in cluster.brokers:
+            each.close()
+
+
+def create(cluster: Brokers, name: str) -> None:
+    """Create a topic as a client does: again until there is one."""
+
+    def is_created() -> bool:
+        try:
+            admin = cluster.admin()
+            admin.create_topics([NewTopic(name, 3)], operation_timeout=10, request_timeout=4)[name].result(6)
+        except KafkaException as error:
+            return bool(error.args[0].name() == "TOPIC_ALREADY_EXISTS")
+        except TimeoutError:
+            return False
+        return True
+
+    wait_until(is_created, timeout_s=30)
+
+
+def delete(cluster: Brokers, name: str) -> None:
+    def is_deleted() -> bool:
+        try:
+            admin = cluster.admin()
+            admin.delete_topics([name], operation_timeout=10, request_timeout=4)[name].result(6)
+        except KafkaException as error:
+            return bool(error.args[0].name() == "UNKNOWN_TOPIC_OR_PART")
+        except TimeoutError:
+            return False
+        return True
+
+    wait_until(is_deleted, timeout_s=30)
+
+
+@pytest.mark.parametrize("step", ["topic-rows-added", "version-decided", "version-committed", "version-followed"])
+def test_a_creation_is_whole_or_repeated(cluster: Brokers, step: str) -> None:
+    controller = cluster.controller
+    cluster.arm(step, controller)
+    create(cluster, f"created-{step}")
+    wait_until(lambda: cluster.killed() == [controller])
+    cluster.restart_killed()
+    create(cluster, f"after-{step}")
+    cluster.check(f"created-{step}", f"after-{step}")
+
+
+@pytest.mark.parametrize("step", ["topic-row-deleted", "version-committed"])
+def test_a_deletion_is_whole_or_repeated(cluster: Brokers, step: str) -> None:
+    name = f"deleted-{step}"
+    create(cluster, name)
+    controller = cluster.controller
+    cluster.arm(step, controller)
+    delete(cluster, name)
+    wait_until(lambda: cluster.killed() == [controller])
+    cluster.restart_killed()
+    cluster.check(gone=(name,))
+    create(cluster, name)
+    cluster.check(name)
+
+
+@pytest.mark.parametrize("step", ["claim-decided", "claim-committed"])
+def test_an_election_is_repeated_by_those_that_are_left(cluster: Brokers, step: str) -> None:
+    controller = cluster.controller
+    others = [number for number in range(BROKERS) if number != controller]
+    cluster.arm(step, *others[:1])
+    cluster.brokers[controller].kill()
+    wait_until(lambda: cluster.controller != controller, timeout_s=30)
+    cluster.arm("", *others)
+    cluster.restart_killed()
+    create(cluster, f"elected-{step}")
+    cluster.check(f"elected-{step}")
+
+
+def test_a_registration_is_repeated_by_the_next_process(cluster: Brokers) -> None:
+    joining = next(number for number in range(BROKERS) if number != cluster.controller)
+    cluster.brokers[joining].kill()
+    cluster.arm("broker-registered", joining)
+    with pytest.raises(BrokerFailed):
+        cluster.brokers[joining].start()
+    cluster.restart_killed()
+    controller = cluster.controller
+    joining = next(number for number in range(BROKERS) if number != controller)
+    cluster.brokers[joining].kill()
+    cluster.arm("version-committed:2", controller)  # after the one that fences it
+    with pytest.raises(BrokerFailed):
+        cluster.brokers[joining].start()
+        raise BrokerFailed("registered with the next controller")
+    cluster.restart_killed()
+    create(cluster, "registered")
+    cluster.check("registered")
