@@ -109,6 +109,11 @@ class Leadership:
         """Return the progress of a follower, None if the broker is none."""
         return next((each for each in self.followers if each.broker_id == broker_id), None)
 
+    def has_older_start(self, fetch: ReplicaFetch) -> bool:
+        """Return whether a follower has raised its log start since the fetch before this one."""
+        follower = self.follower(fetch.broker_id)
+        return follower is not None and UNKNOWN < follower.log_start < fetch.log_start_offset
+
 
 # Registrations and answers of the controller
 
@@ -302,6 +307,11 @@ def high_watermark(state: Leadership, log_end: int, now: int, joining: Container
         if each.log_end < smallest and (each.broker_id in maximal or each.broker_id in joining):
             smallest = each.log_end
     return max(smallest, now)
+
+
+def low_watermark(state: Leadership, log_start: int) -> int:
+    """Return the smallest log start of the replicas in sync, `UNKNOWN` while one of them has not fetched in this epoch."""
+    return min([log_start, *(each.log_start for each in state.followers if each.broker_id in state.maximal_isr)])
 
 
 def joining_replicas(

@@ -12,6 +12,7 @@ import pytest
 from leaderships import THREE, LedPartition
 
 from kafkalake.broker.partitions.isr_changes import IsrChanges
+from kafkalake.broker.partitions.offsets import delete_records, wait_until_deleted
 from kafkalake.broker.partitions.replica_fetch import (
     FollowedAnswer,
     FollowedPartition,
@@ -21,7 +22,7 @@ from kafkalake.broker.partitions.replica_fetch import (
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage
 from kafkalake.cluster.replication import begin_leadership
-from kafkalake.errors import BrokerUnavailableError
+from kafkalake.errors import BrokerUnavailableError, NotLeaderOrFollowerError, RequestTimedOutError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log
 
@@ -213,3 +214,53 @@ def test_a_proposal_without_a_controller_keeps_the_follower_out(followed: Follow
         assert followed.led.partition.leadership.isr == (0, 1)
 
     asyncio.run(run())
+
+
+def test_deleted_records_are_gone_once_the_replicas_in_sync_begin_behind_them(followed: Followed) -> None:
+    """Else a leader that is elected next would still have them."""
+    led = followed.led
+    led.produce(b"a", acks=1)
+    led.produce(b"b", acks=1)
+    for broker_id in (1, 2):
+        followed.fetch(2, broker_id)
+
+    async def delete() -> None:
+        partition = led.partition
+        assert delete_records(partition, 1) == 1
+        waiting = asyncio.ensure_future(wait_until_deleted(led.purgatory, partition, 1, 1_000))
+        await asyncio.sleep(0)
+        (told,) = followed.fetch(2, high_watermark=2)
+        assert told.log_start_offset == 1, "at once, though there are no records"
+        followed.fetch(2, high_watermark=2, log_start_offset=1)
+        await asyncio.sleep(0)
+        assert not waiting.done(), "broker 2 may be elected"
+        followed.fetch(2, 2, high_watermark=2, log_start_offset=1)
+        assert await waiting == 1
+        assert await wait_until_deleted(led.purgatory, partition, 1, 1_000) == 1, "again, at once"
+
+    asyncio.run(delete())
+    assert len(led.purgatory) == 2, "the followers' fetches"
+
+
+def test_a_deletion_that_a_replica_does_not_follow_times_out_and_one_without_its_leader_ends(
+    followed: Followed,
+) -> None:
+    led = followed.led
+    led.produce(b"a", acks=1)
+    for broker_id in (1, 2):
+        followed.fetch(1, broker_id)
+
+    async def delete() -> None:
+        delete_records(led.partition, 1)
+        late = asyncio.ensure_future(wait_until_deleted(led.purgatory, led.partition, 1, 1_000))
+        left = asyncio.ensure_future(wait_until_deleted(led.purgatory, led.partition, 1, 5_000))
+        await asyncio.sleep(0)
+        led.pass_time(1_001)
+        with pytest.raises(RequestTimedOutError):
+            await late
+        led.partition.resign()
+        led.purgatory.check(led.partition)
+        with pytest.raises(NotLeaderOrFollowerError):
+            await left
+
+    asyncio.run(delete())

@@ -70,6 +70,18 @@ def test_eligible_replicas_are_cleared() -> None:
     assert clear_eligible(after, TOPIC) is after
 
 
+def test_another_default_of_the_least_isr_clears_eligible_replicas() -> None:
+    """With a lower one the high watermark moves without them."""
+    image = cluster(partition(1, "12", "1", elr="2"))
+    of_all = ConfigResource(ResourceKind.BROKER, "")
+    other = alter_config(image, {of_all: {"log.retention.ms": "1000"}})
+    assert other.partitions == image.partitions
+    after = alter_config(other, {of_all: {"min.insync.replicas": "1"}})
+    check_next(other, after)
+    assert [each.elr for each in after.partitions[TOPIC]] == [()]
+    assert alter_config(after, {of_all: {"min.insync.replicas": "1"}}) is after
+
+
 def test_settings_of_topics_are_a_version_of_their_table() -> None:
     image = cluster()
     after = change_topics(image, 3)

@@ -106,7 +106,7 @@ class IsrChanges:
         if partition.leadership.proposed is not before.proposed:
             self._log_proposal(partition, "Expanding")
             self._ask_soon(partition)
-        if partition.can_advance:
+        if partition.can_advance or before.has_older_start(fetch):
             self._advance(partition)
 
     def propose_shrinks(self) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from kafkalake.broker.partitions.fetch import corrupt
 from kafkalake.broker.partitions.fetched import Isolation
 from kafkalake.broker.partitions.partition import Partition
-from kafkalake.cluster.replication import EpochEnd
+from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory
+from kafkalake.cluster.replication import EpochEnd, low_watermark
 from kafkalake.errors import (
     CorruptSegmentError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
+    RequestTimedOutError,
     UnsupportedVersionError,
 )
 
@@ -84,3 +88,43 @@ def delete_records(partition: Partition, offset: int) -> int:
         raise OffsetOutOfRangeError()
     partition.log.delete_records_before(target)
     return partition.log.log_start_offset
+
+
+class _DeletionWait(DelayedOperation):
+    """Waits until the replicas in sync of a partition begin at an offset, or it is led here no more."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__()
+        self._offset = offset
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def is_complete(self, key: Hashable) -> bool:
+        assert isinstance(key, Partition)
+        return key.removed or _low_watermark(key) >= self._offset
+
+    def complete(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+async def wait_until_deleted(purgatory: Purgatory, partition: Partition, offset: int, timeout_ms: int) -> int:
+    """Return the smallest log start of the replicas in sync, once it is `offset`: whoever leads next begins there.
+
+    Raise `RequestTimedOutError` after `timeout_ms`, the partition's error if it is led here no more.
+    """
+    wait = _DeletionWait(offset)
+    if not wait.is_complete(partition):
+        purgatory.watch(wait, [partition], timeout_ms)
+        try:
+            await wait.ended
+        finally:
+            purgatory.discard(wait)
+    if partition.refusal is not None:
+        raise partition.refusal
+    if (found := _low_watermark(partition)) < offset:
+        raise RequestTimedOutError()
+    return found
+
+
+def _low_watermark(partition: Partition) -> int:
+    return low_watermark(partition.leadership, partition.log.log_start_offset)

@@ -249,6 +249,8 @@ class _WaitingFetch(DelayedOperation):
         self._bytes_seen[key] = key.appended_bytes
         if self._bytes_wanted <= 0 or key.removed or asked.leader_epoch != key.leader_epoch:
             return True
+        if asked.log_start_offset < min(key.log.log_start_offset, asked.high_watermark):
+            return True
         return asked.high_watermark < min(key.log.high_watermark, asked.offset)
 
     def complete(self) -> None:
