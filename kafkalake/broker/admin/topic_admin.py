@@ -330,14 +330,14 @@ class TopicAdmin:
             return
         try:
             await self._bring_together()
-        except KafkaStorageError as error:
+        except (KafkaStorageError, RequestTimedOutError) as error:
             logger.warning("what is in Delta is not known error=%s", error)
             again = min(2 * delay_ms, _SETTLE_DELAY_MS_MAX)
             self._later(delay_ms, lambda: self._do_later(self._in_turn(self.settle(again))))
 
     async def _bring_together(self) -> None:
+        there = (await self._controller.change(_as_it_is, [])).partitions  # after a commit whose outcome is not known yet
         rows = await self._run_blocking(self._store.load_topics)
-        there = self._topics.image.partitions
         for row in rows:
             if uuid.UUID(row.topic_id) not in there:
                 logger.warning("topic of an unfinished creation removed topic=%s topic_id=%s", row.topic, row.topic_id)
@@ -391,6 +391,10 @@ class TopicAdmin:
 
 def _leaderless(topic: Topic) -> list[TopicIdPartition]:
     return [(topic.topic_id, index) for index, each in enumerate(topic.registrations) if each.leader == NO_LEADER]
+
+
+def _as_it_is(image: ClusterImage) -> ClusterImage:
+    return image
 
 
 def _without_topic(topic_id: uuid.UUID, image: ClusterImage) -> ClusterImage:
