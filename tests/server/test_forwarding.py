@@ -67,6 +67,17 @@ REQUESTS: dict[str, Values] = {
     "DescribeQuorum": {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 1}]}]},
     "UpdateFeatures": {"feature_updates": [{"feature": "nothing", "max_version_level": 1}], "timeout": 10_000},
     "UnregisterBroker": {"broker_id": 99},
+    "AlterClientQuotas": {
+        "entries": [
+            {
+                "entity": [{"entity_type": "client-id", "entity_name": "c"}],
+                "ops": [{"key": "producer_byte_rate", "value": -1.0}],
+            }
+        ]
+    },
+    "AlterUserScramCredentials": {"deletions": [{"name": "nobody", "mechanism": 1}]},
+    "AddRaftVoter": {"cluster_id": "another", "voter_id": 99},
+    "RemoveRaftVoter": {"cluster_id": "another", "voter_id": 99},
 }
 
 

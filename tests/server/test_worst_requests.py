@@ -572,6 +572,18 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
     ),
     "UpdateImage": ("UpdateImage", 0, lambda: {"version": 0, "timeout": 0}),
     "ControllerVote": ("ControllerVote", 0, lambda: {"controller_epoch": 0}),
+    "FetchSegment": ("FetchSegment", 0, lambda: {"topic_id": UUID(int=1), "position": 2**62, "length": 2**31 - 1}),
+    "ReportChanges": ("ReportChanges", 0, lambda: {"controller_epoch": 2**30, "published": list(range(MANY - 1))}),
+    "Fetch of a follower": (
+        "Fetch",
+        18,
+        lambda: {
+            "replica_state": {"replica_id": 0, "replica_epoch": 0},
+            "topics": [
+                {"topic_id": UUID(int=1), "partitions": [{"partition": number} for number in range(MANY - 1)]},
+            ],
+        },
+    ),
     "ListConfigResources": ("ListConfigResources", 1, lambda: {"resource_types": [2] * MANY}),
 }
 

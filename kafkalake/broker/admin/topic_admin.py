@@ -336,7 +336,9 @@ class TopicAdmin:
             self._later(delay_ms, lambda: self._do_later(self._in_turn(self.settle(again))))
 
     async def _bring_together(self) -> None:
-        there = (await self._controller.change(_as_it_is, [])).partitions  # after a commit whose outcome is not known yet
+        there = (
+            await self._controller.change(_as_it_is, [])
+        ).partitions  # after a commit whose outcome is not known yet
         rows = await self._run_blocking(self._store.load_topics)
         for row in rows:
             if uuid.UUID(row.topic_id) not in there:
