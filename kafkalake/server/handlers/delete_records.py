@@ -8,10 +8,12 @@ A topic with `delete.protected` keeps its records: POLICY_VIOLATION, which Kafka
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kafkalake.broker.admin.topic_plans import check_not_protected
 from kafkalake.broker.partitions.offsets import delete_records, wait_until_deleted
 from kafkalake.broker.partitions.partition import Partition
-from kafkalake.errors import InvalidTopicError, KafkaError
+from kafkalake.errors import InvalidTopicError, KafkaError, as_value
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
@@ -24,52 +26,66 @@ from kafkalake.wire.messages.records import (
 )
 
 
+class _Deleted(NamedTuple):
+    """A partition whose leader begins at `start` now."""
+
+    partition: Partition
+    start: int
+
+
 async def handle(request: Request[DeleteRecordsRequest]) -> DeleteRecordsResponse:
-    answers: list[DeleteRecordsTopicResult] = []
-    waiting: list[tuple[DeleteRecordsPartitionResult, Partition]] = []
+    clock = request.context.broker.clock
+    ends_ms = clock.monotonic_ms() + request.body.timeout
+    deleted: list[list[_Deleted | KafkaError]] = []
     for topic in request.body.topics:
-        answers.append(DeleteRecordsTopicResult(name=topic.name, partitions=(partitions := [])))
+        deleted.append([])
         for each in topic.partitions:
-            answer = DeleteRecordsPartitionResult(partition_index=each.partition_index, low_watermark=-1)
-            partitions.append(answer)
-            try:
-                waiting.append((answer, await _delete(request, topic.name, each, answer)))
-            except KafkaError as error:
-                answer.error_code = error.code
+            deleted[-1].append(await _delete(request, topic.name, each))
             await request.turn()
         await request.turn()
-    await _wait_for_replicas(request, waiting)
+    answers = []
+    for topic, of_topic in zip(request.body.topics, deleted, strict=True):
+        partitions = []
+        for each, found in zip(topic.partitions, of_topic, strict=True):
+            outcome = await _wait_for_replicas(request, found, max(ends_ms - clock.monotonic_ms(), 0))
+            partitions.append(_answer(each.partition_index, outcome))
+            await request.turn()
+        answers.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
+        await request.turn()
     return DeleteRecordsResponse(topics=answers)
 
 
 async def _delete(
-    request: Request[DeleteRecordsRequest],
-    name: str,
-    asked: DeleteRecordsPartition,
-    answer: DeleteRecordsPartitionResult,
-) -> Partition:
-    """Raise the log start of the leader, which the answer has then."""
-    topic = find_topic(request, name)
-    if name in INTERNAL:
-        raise InvalidTopicError(f"records of the internal topic {name} cannot be deleted")
-    check_not_protected(topic)
-    partition = topic.leader(asked.partition_index)
+    request: Request[DeleteRecordsRequest], name: str, asked: DeleteRecordsPartition
+) -> _Deleted | KafkaError:
+    """Raise the log start of the leader."""
     broker = request.context.broker
-    answer.low_watermark = await broker.run_blocking(lambda: delete_records(partition, asked.offset))
-    broker.moved(partition)
-    return partition
+    try:
+        topic = find_topic(request, name)
+        if name in INTERNAL:
+            raise InvalidTopicError(f"records of the internal topic {name} cannot be deleted")
+        check_not_protected(topic)
+        partition = topic.leader(asked.partition_index)
+        start = await broker.run_blocking(lambda: delete_records(partition, asked.offset))
+        broker.moved(partition)
+    except KafkaError as error:
+        return as_value(error)
+    return _Deleted(partition, start)
 
 
 async def _wait_for_replicas(
-    request: Request[DeleteRecordsRequest], waiting: list[tuple[DeleteRecordsPartitionResult, Partition]]
-) -> None:
-    """Wait until the replicas in sync have followed, for the request's timeout in all."""
-    broker = request.context.broker
-    ends_ms = broker.clock.monotonic_ms() + request.body.timeout
-    for answer, partition in waiting:
-        left_ms = max(ends_ms - broker.clock.monotonic_ms(), 0)
-        try:
-            answer.low_watermark = await wait_until_deleted(broker.purgatory, partition, answer.low_watermark, left_ms)
-        except KafkaError as error:
-            answer.error_code, answer.low_watermark = error.code, -1
-        await request.turn()
+    request: Request[DeleteRecordsRequest], found: _Deleted | KafkaError, timeout_ms: int
+) -> int | KafkaError:
+    """Return the log start once the replicas in sync have followed, or the error."""
+    if isinstance(found, KafkaError):
+        return found
+    try:
+        return await wait_until_deleted(request.context.broker.purgatory, *found, timeout_ms)
+    except KafkaError as error:
+        return as_value(error)
+
+
+def _answer(index: int, outcome: int | KafkaError) -> DeleteRecordsPartitionResult:
+    if isinstance(outcome, KafkaError):
+        return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=outcome.code)
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=outcome)
