@@ -213,7 +213,7 @@ def test_a_broker_that_says_nothing_is_connected_to_anew(run: Callable[[Scenario
         async with scripted() as (broker, peers, lost):
             broker.script = keep_silent
             for times in (1, 2):
-                behind = asyncio.ensure_future(ask(peers, timeout_ms=20))
+                behind = asyncio.ensure_future(ask(peers, timeout_ms=250))
                 waiting = asyncio.ensure_future(ask(peers))
                 with pytest.raises(ResponseTimedOutError):
                     await behind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 import struct
 import threading
@@ -99,6 +100,8 @@ def running(lake: Path) -> Iterator[NodeInThread]:
             yield node
 
 
+SIZES = itertools.count(500_000_000)
+"""Of segments: a setting that is what it was has no observers."""
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "3",
@@ -153,7 +156,7 @@ def use_everything(servers: str, struck: threading.Event) -> None:
         client.call("DeleteTopics", 6, topics=[{"name": name, "topic_id": None}], timeout=5_000)
 
     def settings(client: WireClient) -> None:
-        change = {"name": "log.segment.bytes", "config_operation": 0, "value": "500000000"}
+        change = {"name": "log.segment.bytes", "config_operation": 0, "value": str(next(SIZES))}
         resource = {"resource_type": 4, "resource_name": "", "configs": [change]}
         client.call("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)
 
