@@ -11,6 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -321,6 +322,7 @@ def test_jobs_and_verification_work_on_the_logs_of_all_brokers(brokers: list[Kaf
     wait_until(lambda: sorted(leaders(brokers[1], topic)) == [0, 0, 1, 1, 2, 2])
     for number in range(4):
         produce(brokers[number % BROKERS], topic, [b"%d-%d" % (number, index) + b"x" * 100 for index in range(3_000)])
+    wait_until(lambda: sealed_partitions(lake, topic) == set(range(6)))
     removed = command("jobs", "run", "retention", "--lake", str(lake))
     assert {f"{topic}-{index}" for index in range(6)} <= {line.split()[0] for line in removed.splitlines() if line}
     rows = topic_reader(lake, topic).read_all()
@@ -330,6 +332,11 @@ def test_jobs_and_verification_work_on_the_logs_of_all_brokers(brokers: list[Kaf
         wait_until(lambda each=each: _begin_later(each, topic))
     assert consume(brokers[2], topic, rows.num_rows, topic) == left
     assert "No problems" in command("log", "verify", str(lake))
+
+
+def sealed_partitions(lake: Path, topic: str) -> set[int]:
+    """Return the partitions with a segment that is published."""
+    return {row.partition for row in DeltaMetadataStore(lake, create=False).load_segments(topic)}
 
 
 def command(*arguments: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.controller.membership import Membership
 from kafkalake.broker.groups.offset_requests import OffsetRequests
 from kafkalake.broker.partitions import scheduler
+from kafkalake.broker.partitions.isr_changes import IsrChanges
 from kafkalake.broker.partitions.new_topic import NewTopic
+from kafkalake.broker.partitions.rewritten_segments import RewrittenSegments
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.publishing.lake_publisher import LakePublisher
 from kafkalake.broker.publishing.partitions import PartitionReporter
@@ -65,6 +67,10 @@ STEPS = {
     "heartbeat": (Membership, "_beat"),
     "sessions": (Controller, "fence_expired"),
     "image": (Membership, "_look_for_versions"),
+    "isr": (IsrChanges, "propose_shrinks"),
+    "leader balance": (Membership, "_rebalance"),
+    "rewritten segments": (RewrittenSegments, "look"),
+    "offline replicas": (Upkeep, "_reopen_failed"),
 }
 """Of each task that runs in the background: a step of it that is made to fail."""
 
@@ -85,7 +91,8 @@ def test_every_task_in_the_background_goes_on_after_any_error(tmp_path: Path, mo
 
     for place in calls:
         fail_twice(place)
-    monkeypatch.setattr("kafkalake.process.upkeep.UPKEEP_INTERVAL_MS", 10)
+    for interval in ("UPKEEP", "REWRITTEN", "REOPEN"):
+        monkeypatch.setattr(f"kafkalake.process.upkeep.{interval}_INTERVAL_MS", 10)
     monkeypatch.setattr("kafkalake.broker.controller.membership.LOOK_INTERVAL_MS", 10)
     monkeypatch.setattr(scheduler, "PAUSE_MS_MIN", 10)
 
@@ -93,7 +100,8 @@ def test_every_task_in_the_background_goes_on_after_any_error(tmp_path: Path, mo
         short = {"metadata_publish_interval_ms": "10"}
         short |= {"log_initial_task_delay_ms": "0", "log_retention_check_interval_ms": "10"}
         short |= {"metadata_maintenance_interval_ms": "100", "connections_max_idle_ms": "200"}
-        short |= {"broker_heartbeat_interval_ms": "10"}
+        short |= {"broker_heartbeat_interval_ms": "10", "replica_lag_time_max_ms": "10"}
+        short |= {"leader_imbalance_check_interval_seconds": "1"}
         short |= {"offsets_retention_check_interval_ms": "10"}
         short |= {"transaction_remove_expired_transaction_cleanup_interval_ms": "10"}
         async with running(tmp_path / "lake", **short) as node:
@@ -226,11 +234,11 @@ def test_a_topic_whose_creation_has_yet_to_be_undone_is_not_said_to_exist(
 ) -> None:
     """A client would write to it, and find that it is gone."""
     lake = tmp_path / "lake"
-    create, delete = DeltaMetadataStore.create_topic, DeltaMetadataStore.delete_topic
+    create, delete = DeltaMetadataStore.create_topics, DeltaMetadataStore.delete_topic
     failing = {"create": True, "delete": True}
 
-    def create_topic(store: DeltaMetadataStore, row: TopicRow) -> None:
-        create(store, row)
+    def create_topics(store: DeltaMetadataStore, rows: Sequence[TopicRow]) -> None:
+        create(store, rows)
         if failing["create"]:
             raise KafkaStorageError("whether it was committed is not known")
 
@@ -239,7 +247,7 @@ def test_a_topic_whose_creation_has_yet_to_be_undone_is_not_said_to_exist(
             raise KafkaStorageError("nothing is committed")
         delete(store, topic)
 
-    monkeypatch.setattr(DeltaMetadataStore, "create_topic", create_topic)
+    monkeypatch.setattr(DeltaMetadataStore, "create_topics", create_topics)
     monkeypatch.setattr(DeltaMetadataStore, "delete_topic", delete_topic)
 
     async def scenario() -> None:

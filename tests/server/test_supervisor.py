@@ -181,4 +181,4 @@ def test_children_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as supervisor:
         wait_until(lambda: "started 0" in log.read_text())
         supervisor.kill()
-    wait_until(lambda: "stopped 0" in log.read_text(), timeout_s=10)
+    wait_until(lambda: "stopped 0" in log.read_text())

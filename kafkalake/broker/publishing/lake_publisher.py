@@ -37,7 +37,7 @@ from kafkalake.broker.publishing.reports import (
 from kafkalake.broker.transactions.linked_partitions import publish_closure
 from kafkalake.clock import Clock
 from kafkalake.cluster.image import NO_LEADER, ClusterImage
-from kafkalake.errors import KafkaLakeError, NotControllerError, as_value
+from kafkalake.errors import BrokerRefusedError, KafkaLakeError, NotControllerError, as_value
 from kafkalake.internal_topics import GROUP_JOURNAL, TRANSACTION_JOURNAL
 from kafkalake.metadata.store import (
     GroupOffsetTable,
@@ -55,6 +55,8 @@ _CHECK_INTERVAL_MS = 50
 _ROUNDS_AT_STOP = 4
 UNANSWERED_PAUSE_MS = 5_000
 """How long a broker that did not answer is not asked."""
+REFUSED_PAUSE_MS = 250
+"""How long one that refused the connection is not: it has registered, and does not listen yet."""
 
 A = TypeVar("A")
 Question = Callable[[ReportingBroker], Awaitable[A]]
@@ -221,7 +223,8 @@ class LakePublisher:
             try:
                 answers[broker_id] = await question(broker_id, broker)
             except KafkaLakeError as error:
-                term.unanswered_ms[broker_id] = self._clock.monotonic_ms() + UNANSWERED_PAUSE_MS
+                pause_ms = REFUSED_PAUSE_MS if isinstance(error, BrokerRefusedError) else UNANSWERED_PAUSE_MS
+                term.unanswered_ms[broker_id] = self._clock.monotonic_ms() + pause_ms
                 logger.warning("broker without a report broker=%d error=%s", broker_id, error)
 
         await asyncio.gather(*map(ask, brokers))
