@@ -32,6 +32,7 @@ from kafka_reference import (
     kafkalake_cluster,
     topic_name,
 )
+from long_runs import is_left_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,10 +56,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its tier, before `-m` selects, and group the tests for `--dist=loadgroup`.
+    """Leave out the long runs, mark each test with its tier, before `-m` selects, and group the tests for `--dist=loadgroup`.
 
     A group is the users of a costly fixture, or else a file.
     """
+    left_out = [item for item in items if is_left_out(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not is_left_out(item)]
     for item in items:
         item.add_marker(tiers.tier_of(item))
     if not config.pluginmanager.hasplugin("xdist"):

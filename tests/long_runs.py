@@ -1,4 +1,8 @@
-"""Which of many alike cases run with all tests, and which only in `scripts/soak`."""
+"""Which tests run only in `scripts/soak`, where `LONG_RUNS` is set.
+
+Cases like others, tests of minutes (`@pytest.mark.long`), and the clients' tests on Apache Kafka, which show that a test is right.
+The tests that compare both brokers (`tests/contract`, and what is in `tests/broker` as Kafka does it) always run on both.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,24 @@ import os
 from collections.abc import Sequence
 from typing import TypeVar
 
+import pytest
+
+ALL = bool(os.environ.get("LONG_RUNS"))
+ON_KAFKALAKE = {"cli", "client", "interop"}
+"""Directories whose tests run on Apache Kafka in the soak."""
+
 T = TypeVar("T")
 
 
 def first_of(cases: Sequence[T], count: int) -> Sequence[T]:
-    """Return the first `count` cases, the telling ones; all of them where `LONG_RUNS` is set, as `scripts/soak` does."""
-    return cases if os.environ.get("LONG_RUNS") else cases[:count]
+    """Return the first `count` cases, the telling ones, or all."""
+    return cases if ALL else cases[:count]
+
+
+def is_left_out(item: pytest.Item) -> bool:
+    """Return whether a test does not run now."""
+    if ALL:
+        return False
+    callspec = getattr(item, "callspec", None)
+    is_on_kafka = callspec is not None and callspec.params.get("any_broker") == "apache-kafka"
+    return item.get_closest_marker("long") is not None or (is_on_kafka and item.path.parent.name in ON_KAFKALAKE)

@@ -13,6 +13,7 @@ from contract.test_groups_contract import enter
 from contract.wire_client import WireClient, code, create_topic
 from deltalake import DeltaTable
 from kafka_reference import Kafkalake
+from long_runs import first_of
 from waiting import wait_until
 
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -64,7 +65,7 @@ def test_a_commit_is_in_delta_within_the_publish_interval(kafkalake_broker: Any)
     assert (row["group"], row["topic"], row["partition"], row["offset"]) == ("etl", "clicks", 0, 42)
 
 
-@pytest.mark.parametrize("interval_ms", ["20", "100000"])
+@pytest.mark.parametrize("interval_ms", first_of(["20", "100000"], 1))
 def test_what_was_acknowledged_survives_kills_and_is_published_once(kafkalake_broker: Any, interval_ms: str) -> None:
     """With the long interval nothing but the stop publishes: everything is replayed from the journal."""
     broker = kafkalake_broker(settings={"metadata.publish.interval.ms": interval_ms, **ONE_JOURNAL})
@@ -127,6 +128,7 @@ def test_the_journal_is_trimmed_and_groups_are_not_lost(kafkalake_broker: Any, f
         assert code(beat(client, "moved", "one", 1).error_code) == 0
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_offsets_are_there_seconds_after_a_start(kafkalake_broker: Any) -> None:
     """Some of them from Delta, the rest from the journal."""
     groups, offsets = [f"group-{number}" for number in range(1_000)], dict.fromkeys(range(PARTITIONS), 7)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from group_offsets import committed, described, produce
 from kafka_reference import PROJECT, Kafkalake, create_topic
+from long_runs import first_of
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from waiting import wait_until
@@ -193,6 +194,7 @@ def test_equal_sums_are_no_equal_offsets(spark: SparkSession, tmp_path: Path) ->
         delta.offsets({("clicks", 0): 14})
 
 
+@pytest.mark.long
 def test_merged_records_of_two_topics_of_one_name_are_all_there(
     spark: SparkSession, lake: WrittenLake, tmp_path: Path
 ) -> None:
@@ -225,6 +227,7 @@ def test_merged_records_are_there_once_however_often_a_batch_is_repeated(
         merge_records(frame.select("offset"), str(output))
 
 
+@pytest.mark.long
 def test_merged_batches_come_in_any_order_overlapping_and_from_two_queries_at_once(
     spark: SparkSession, lake: WrittenLake, tmp_path: Path
 ) -> None:
@@ -250,6 +253,7 @@ def test_merged_batches_come_in_any_order_overlapping_and_from_two_queries_at_on
     assert sorted(row[0] for row in values) == sorted(f'{{"clicked": {number}}}' for number in [*range(10), *range(5)])
 
 
+@pytest.mark.long
 def test_the_example_of_merging_is_run_again_without_its_checkpoint(
     spark: SparkSession, lake: WrittenLake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -327,6 +331,7 @@ def killed(directory: Path, lake: str, output: str, checkpoint: str, *, argument
     assert status == -signal.SIGKILL, said.read_text()[-4000:]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_stream_whose_driver_was_killed_goes_on_from_its_checkpoint(
     spark: SparkSession, lake: WrittenLake, tmp_path: Path
@@ -349,7 +354,7 @@ def test_a_stream_whose_driver_was_killed_goes_on_from_its_checkpoint(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("output_format", ["delta", "parquet"])
+@pytest.mark.parametrize("output_format", first_of(["delta", "parquet"], 1))
 def test_a_consuming_stream_killed_between_output_and_group_repeats_and_loses_nothing(
     spark: SparkSession, kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path, output_format: str
 ) -> None:

@@ -139,6 +139,7 @@ def test_sentences_leave_the_stack_out() -> None:
     assert one_line_message(error) == "no lake at /x"
 
 
+@pytest.mark.long
 def test_two_executors_read_a_topic(lake: WrittenLake, tmp_path: Path) -> None:
     printed = python(
         """
@@ -189,6 +190,7 @@ def test_spark_with_nothing_set_finds_the_source_and_its_tables(lake: WrittenLak
     assert printed.splitlines() == [*PLAIN_FOUND, "14 ['offset']"]
 
 
+@pytest.mark.long
 def test_spark_without_the_jar_reads_the_same_records(lake: WrittenLake, tmp_path: Path) -> None:
     installed = Path(pyspark.__file__).parent
     home = tmp_path / "spark"
