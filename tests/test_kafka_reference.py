@@ -42,6 +42,7 @@ def test_acknowledged_records_survive_a_kill_and_a_stop(any_broker: BrokerProces
     assert read(any_broker, topic, 2) == [b"before the kill", b"after the kill"]
 
 
+@pytest.mark.long
 def test_kill_leaves_no_process(any_broker: BrokerProcess) -> None:
     pid = any_broker.pid
     any_broker.kill()

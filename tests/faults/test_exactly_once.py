@@ -17,7 +17,7 @@ from kafkalake.dataset import topic_reader
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FIRE_S = float(os.environ.get("FIRE_S", "20"))
+FIRE_S = float(os.environ.get("FIRE_S", "10"))
 SEED = int(os.environ.get("FIRE_SEED") or random.randrange(1_000_000))
 
 

@@ -14,7 +14,7 @@ from recording_producer import RecordingProducer, check_nothing_lost_nothing_twi
 
 from kafkalake.dataset import topic_reader
 
-ROUNDS = int(os.environ.get("KILL_ROUNDS", "10"))
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "5"))
 PARTITIONS = 3
 
 

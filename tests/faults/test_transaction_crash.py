@@ -51,7 +51,9 @@ def answer_again(producer: TransactionalClient, client: WireClient, asking: tupl
     return producer.end(committed=committed)
 
 
-@pytest.mark.parametrize("version_2", [False, True], ids=["older clients", "transactions version 2"])
+@pytest.mark.parametrize(
+    "version_2", [True, pytest.param(False, marks=pytest.mark.long)], ids=["transactions version 2", "older clients"]
+)
 def test_a_kill_at_any_step_leaves_all_of_a_transaction_or_nothing(
     kafkalake_broker: Any, tmp_path: Path, version_2: bool
 ) -> None:

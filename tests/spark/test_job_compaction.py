@@ -52,6 +52,7 @@ def test_spark_keeps_the_newest_of_each_key(
     topic.lake.close()
 
 
+@pytest.mark.long
 def test_beside_a_broker_whose_clients_write_and_read_at_full_speed(
     kafkalake_broker: Callable[..., Kafkalake], spark: SparkSession
 ) -> None:
