@@ -24,7 +24,7 @@ from waiting import wait_until
 
 from kafkalake.dataset import topic_reader
 
-ROUNDS = int(os.environ.get("REPLICA_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("REPLICA_ROUNDS", "8"))
 SEED = int(os.environ.get("REPLICA_SEED", "7")) or random.SystemRandom().randrange(1, 2**31)
 BROKERS = 3
 PARTITIONS = 3

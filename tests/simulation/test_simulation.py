@@ -17,7 +17,7 @@ from simulation.cluster_run import ClusterSimulation, ReplicatedSimulation
 from simulation.seeded_run import Simulation, simulate
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", 60))
-CLUSTER_SEEDS = int(os.environ.get("CLUSTER_SEEDS", 20))
+CLUSTER_SEEDS = int(os.environ.get("CLUSTER_SEEDS", 12))
 SEED = os.environ.get("SIMULATION_SEED")
 SEEDS_A_TEST = 5
 SHARED_MEMORY = Path("/dev/shm")
