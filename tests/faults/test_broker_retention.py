@@ -104,6 +104,7 @@ def published(broker: Kafkalake) -> list:
     return store_of(broker).load_partitions()
 
 
+@pytest.mark.long
 def test_kills_while_it_removes_leave_a_whole_log_and_a_job_may_do_the_same(kafkalake_broker) -> None:  # type: ignore[no-untyped-def]
     broker = kafkalake_broker(settings={**SETTINGS, "log.flush.interval.messages": "1000"})
     size = 1_048_576

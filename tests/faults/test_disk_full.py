@@ -129,6 +129,7 @@ def fill(disk: Path) -> Path:
     return filler
 
 
+@pytest.mark.long
 def test_a_disk_that_stays_full_costs_only_the_writing(
     small_disk: Path, kafkalake_broker: Callable[..., Any], topic: str
 ) -> None:

@@ -176,6 +176,7 @@ def test_a_broker_that_was_paused_beyond_its_lease_is_succeeded(machine: Machine
     assert again.offsets == {9: b"again"}
 
 
+@pytest.mark.long
 def test_a_broker_whose_renewal_hangs_is_succeeded(machine: Machines, tmp_path: Path) -> None:
     flag = tmp_path / "hang"
     first, second = machine("host-a", (flag, "/metadata/brokers/")), machine("host-b")

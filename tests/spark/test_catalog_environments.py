@@ -253,6 +253,7 @@ def client(settings: dict[str, str], log: Path, **environment: str) -> Iterator[
         yield run
 
 
+@pytest.mark.long
 def test_in_a_session_with_deltas_catalogue(broker: Kafkalake, spark: SparkSession) -> None:
     check(of_session(with_catalog(spark, broker.lake)), broker.lake, "in_delta", OF_SESSION_CATALOG)
 

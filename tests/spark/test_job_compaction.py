@@ -107,6 +107,7 @@ def read(broker: Kafkalake, count: int) -> list[tuple[int, bytes | None, bytes |
     return [(record.offset, record.key, record.value) for record in records]
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_while_its_tasks_write(tmp_path: Path, spark: SparkSession) -> None:
     topic = CompactedTopic(tmp_path / "lake", **{"internal.segment.bytes": "40000"})
     for number in range(40):

@@ -190,6 +190,7 @@ local_spark.end(spark)
 """
 
 
+@pytest.mark.long
 def test_streams_and_a_compaction_of_which_an_executor_is_killed_run_on_a_standalone_cluster(
     lake: WrittenLake, kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path
 ) -> None:
