@@ -22,6 +22,8 @@ from kafkalake.cluster.partition_changes import Replica
 from kafkalake.cluster.replication import Leadership
 from kafkalake.storage.leader_epochs import LeaderEpochs
 
+pytestmark = pytest.mark.exhaustive
+
 WALKS = int(os.environ.get("MODEL_WALKS", 20))
 TWO = (0, 1)
 LED_BY_TWO = ("0 takes over", "1 learns")

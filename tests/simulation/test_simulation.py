@@ -43,7 +43,7 @@ def parts(count: int) -> list[object]:
     ranges = [range(first, min(first + SEEDS_A_TEST, count)) for first in range(0, count, SEEDS_A_TEST)]
     spread = [pytest.mark.xdist_group(f"simulation {number % 4}") for number in range(len(ranges))]
     return [
-        pytest.param(seeds, marks=[spread[number], *([pytest.mark.exhaustive] if number > 1 else [])])
+        pytest.param(seeds, marks=[spread[number], *([pytest.mark.exhaustive] if number > 0 else [])])
         for number, seeds in enumerate(ranges)
     ]
 

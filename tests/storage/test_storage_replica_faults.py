@@ -35,6 +35,8 @@ from kafkalake.storage.log import Log
 from kafkalake.storage.segment_names import file_name
 from kafkalake.storage.state import read_state
 
+pytestmark = pytest.mark.exhaustive
+
 Change = Callable[[Log, Log], None]
 
 
