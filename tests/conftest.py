@@ -63,7 +63,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if is_left_out(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not is_left_out(item)]
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
     for item in items:
         item.add_marker(tiers.tier_of(item))
     if not config.pluginmanager.hasplugin("xdist"):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,3 +69,20 @@ class ReplicatedLake(WrittenLake):
         directory = str(self.directory_of(broker_id, topic, partition))
         topic_id = uuid.UUID(self.topics[topic].topic_id)
         return Log.open(directory, LogConfig(**config), SystemClock(), topic_id=topic_id)  # type: ignore[arg-type]
+
+
+@contextmanager
+def replicated_clicks(directory: Path) -> Iterator[ReplicatedLake]:
+    """`clicks`: one partition of 30 records in three segments, two sealed and in Delta, on three brokers."""
+    lake = ReplicatedLake(directory)
+    lake.create("clicks")
+    for part in range(3):
+        lake.append_values("clicks", 0, [b"%d" % (10 * part + i) for i in range(10)])
+        if part < 2:
+            lake.roll("clicks")
+    lake.publish()
+    lake.replicate("clicks")
+    try:
+        yield lake
+    finally:
+        lake.close()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import record_batch
-from replicated_lake import ReplicatedLake
+from replicated_lake import ReplicatedLake, replicated_clicks
 
 from kafkalake.cluster.image import NO_LEADER, ClusterImage, PartitionRegistration
 from kafkalake.dataset import topic_reader
@@ -25,17 +25,8 @@ from kafkalake.storage.state import PartitionState
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[ReplicatedLake]:
-    """`clicks`: one partition of 30 records in three segments, two sealed and in Delta, on three brokers."""
-    lake = ReplicatedLake(tmp_path / "lake")
-    lake.create("clicks")
-    for part in range(3):
-        lake.append_values("clicks", 0, [b"%d" % (10 * part + i) for i in range(10)])
-        if part < 2:
-            lake.roll("clicks")
-    lake.publish()
-    lake.replicate("clicks")
-    yield lake
-    lake.close()
+    with replicated_clicks(tmp_path / "lake") as lake:
+        yield lake
 
 
 @pytest.fixture
