@@ -222,7 +222,7 @@ class Cluster:
                 self._topics.pop(name, None)
                 errors[name] = error_for_code(topic.error_code, f"topic '{name}': {error_name(topic.error_code)}")
             else:
-                self._topics[name] = _topic_info(topic)
+                self._topics[name] = topic_info(topic)
         return errors
 
     def forget(self, topic: str) -> None:
@@ -281,7 +281,8 @@ def _missing(message: str) -> UnknownTopicOrPartitionError:
     return with_retriable(UnknownTopicOrPartitionError(message), False)
 
 
-def _topic_info(topic: TopicMetadata) -> TopicInfo:
+def topic_info(topic: TopicMetadata) -> TopicInfo:
+    """Return a topic as a Metadata response describes it."""
     partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
     return TopicInfo(
         name=topic.name or "",

@@ -46,6 +46,8 @@ class Exchange:
         self._next_correlation_id = 0
         self._versions = {API_VERSIONS.key: (API_VERSIONS.lowest, API_VERSIONS.highest)}
         self._has_versions = False
+        self.features: dict[str, int] = {}
+        """Finalized levels of the cluster's features by name, once the versions are known (KIP-584)."""
 
     def version(self, api: ClientApi[Q, A]) -> int:
         """Return the highest version of `api` that both sides support. Raise `UnsupportedVersionError` if there is none."""
@@ -97,5 +99,6 @@ class Exchange:
         if answer.error_code:
             raise error_for_code(answer.error_code, f"{self._address} refused to name its API versions")
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        self.features = {each.name: each.max_version_level for each in answer.finalized_features}
         self._has_versions = True
         return True

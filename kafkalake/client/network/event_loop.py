@@ -1,0 +1,137 @@
+"""Carries out a machine's actions by the transports of the running event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from kafkalake.client.connection import reason, unreachable
+from kafkalake.client.network.machine import Action, Connect, Machine, Write
+from kafkalake.clock import Clock
+from kafkalake.errors import BrokerUnavailableError, ConnectionLostError
+
+
+class _Link(asyncio.Protocol):
+    """The connection of one node. What comes after `drop` is not reported."""
+
+    def __init__(self, edge: EventLoopEdge, node_id: int) -> None:
+        self._edge = edge
+        self._node_id = node_id
+        self._transport: asyncio.Transport | None = None
+        self.opening: asyncio.Task[None] | None = None
+
+    def begin(self, opening: asyncio.Task[None]) -> None:
+        """Take over the task that opens the connection."""
+        self.opening = opening
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def drop(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+        elif self.opening is not None:
+            self.opening.cancel()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit asyncio's
+        self._edge.opened(self._node_id, self)
+
+    def data_received(self, data: bytes) -> None:
+        self._edge.received(self._node_id, self, data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        why = "connection closed by the other side" if error is None else reason(error)
+        self._edge.lost(self._node_id, self, ConnectionLostError(why))
+
+
+class EventLoopEdge:
+    """See the module. All methods are called on the loop."""
+
+    def __init__(self, machine: Machine, clock: Clock) -> None:
+        self._machine = machine
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._links: dict[int, _Link] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_scheduled = False
+        self._is_closed = False
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def schedule(self) -> None:
+        """Do what is to be done in the next turn of the loop."""
+        if not self._is_scheduled and not self._is_closed:
+            self._is_scheduled = True
+            self._loop.call_soon(self.turn)
+
+    def turn(self) -> None:
+        """Do what the machine decides on now, and come back when something is due."""
+        self._is_scheduled = False
+        if self._is_closed:
+            return
+        for action in self._machine.poll(self._clock.monotonic_ms()):
+            self._act(action)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now_ms = self._clock.monotonic_ms()
+        deadline_ms = self._machine.next_deadline_ms(now_ms)
+        if deadline_ms is not None:
+            self._timer = self._loop.call_later(max(deadline_ms - now_ms, 0) / 1000, self.turn)
+        waiting, self._waiting = self._waiting, []
+        for turned in waiting:
+            if not turned.done():
+                turned.set_result(None)
+
+    async def next_turn(self, timeout_s: float) -> None:
+        """Wait until `turn` has run again, at most `timeout_s`."""
+        turned = self._loop.create_future()
+        self._waiting.append(turned)
+        await asyncio.wait([turned], timeout=timeout_s)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        links, self._links = self._links, {}
+        for link in links.values():
+            link.drop()
+
+    def opened(self, node_id: int, link: _Link) -> None:
+        """Report an open connection."""
+        if self._links.get(node_id) is link:
+            self._machine.connected(node_id, self._clock.monotonic_ms())
+            self.schedule()
+
+    def received(self, node_id: int, link: _Link, data: bytes) -> None:
+        """Report bytes."""
+        if self._links.get(node_id) is link:
+            self._machine.received(node_id, data, self._clock.monotonic_ms())
+            self.schedule()
+
+    def lost(self, node_id: int, link: _Link, error: BrokerUnavailableError) -> None:
+        """Report the end of a connection, unless the machine ended it."""
+        if self._links.get(node_id) is link:
+            del self._links[node_id]
+            self._machine.disconnected(node_id, error, self._clock.monotonic_ms())
+            self.schedule()
+
+    def _act(self, action: Action) -> None:
+        if isinstance(action, Connect):
+            link = self._links[action.node_id] = _Link(self, action.node_id)
+            link.begin(self._loop.create_task(self._open(action, link)))
+        elif isinstance(action, Write):
+            if action.node_id in self._links:
+                self._links[action.node_id].write(action.data)
+        elif action.node_id in self._links:
+            self._links.pop(action.node_id).drop()
+
+    async def _open(self, action: Connect, link: _Link) -> None:
+        try:
+            await self._loop.create_connection(lambda: link, action.address.host, action.address.port)
+        except (OSError, UnicodeError) as error:
+            self.lost(action.node_id, link, unreachable(action.address, error))

@@ -1,0 +1,31 @@
+"""What clients return about records and offsets."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class RecordMetadata(NamedTuple):
+    """The place of a record. `offset` is -1 with acks=0. timestamp_ms: the record's, or the broker's for LogAppendTime."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class BatchMetadata(NamedTuple):
+    """The place of consecutive records of an Arrow batch: `records` offsets from `base_offset` on (-1 with acks=0)."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    records: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset: that of the next record to be read. `leader_epoch` is None if it is not known."""
+
+    offset: int
+    leader_epoch: int | None = None
+    metadata: str = ""

@@ -1,0 +1,50 @@
+"""Settings of clients, by Kafka's names: each kind is a dataclass whose fields are defined as those of the broker are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from kafkalake.close_names import did_you_mean
+from kafkalake.config.setting import Setting, by_name, invalid_value, settings_of
+from kafkalake.config.values import parse
+from kafkalake.errors import ConfigurationError
+
+T = TypeVar("T")
+
+
+def settings_by_name(kind: type) -> dict[str, Setting]:
+    """Return the settings that a dataclass defines, by Kafka's name."""
+    return by_name(settings_of(kind))
+
+
+def parse_settings(kind: type[T], given: Mapping[str, object]) -> T:
+    """Return the settings `given` by Kafka's names, or with underscores for dots, and the defaults of the others.
+
+    Values are of the setting's type or text. Raise `ConfigurationError` for a name that does not exist or an invalid value.
+    """
+    known = settings_by_name(kind)
+    values: dict[str, Any] = {_field(name): setting.default for name, setting in known.items()}
+    for name, value in given.items():
+        setting = known.get(name.replace("_", "."))
+        if setting is None:
+            hint = did_you_mean(name, known)
+            raise ConfigurationError(f"Unknown setting '{name}'" + (f"; {hint}" if hint else ""))
+        values[_field(setting.name)] = _value(setting, value)
+    return kind(**values)
+
+
+def _field(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _value(setting: Setting, value: object) -> object:
+    if value is None:
+        if setting.nullable:
+            return None
+        raise invalid_value(setting.name, value, "it needs a value")
+    if isinstance(value, bool):
+        return parse(setting, str(value).lower())
+    if isinstance(value, list | tuple):
+        return parse(setting, ",".join(map(str, value)))
+    return parse(setting, str(value))
