@@ -4,4 +4,24 @@ Any Kafka client writes and reads the topics. Spark, DuckDB and Polars query the
 last acknowledged record. `ARCHITECTURE.md` follows a record through the system.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kafkalake.client.producing.producer import Producer
+
 __version__ = "0.1.0"
+__all__ = ["Producer", "__version__"]
+
+_EXPORTS = {"Producer": "kafkalake.client.producing.producer"}
+"""Names that are imported when they are first used: `import kafkalake` alone costs nothing."""
+
+
+def __getattr__(name: str) -> Any:
+    module = _EXPORTS.get(name)
+    if module is None:
+        raise AttributeError(f"module 'kafkalake' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(module), name)

@@ -93,6 +93,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     }
     | {"broker.staged", "broker.transactions", "wire", "wire.messages", "record", *LEAVES},
     "client": {"wire", "wire.messages", "record", *LEAVES},
+    "client.network": {"client", "wire.messages", *LEAVES},
+    "client.producing": {"client", "client.network", "wire", "wire.messages", "record", *LEAVES},
+    "aio": {"client.producing"},
     # Reading a lake: without an engine, by Spark, by jobs
     "reader": READER,
     "dataset": {"reader", "metadata", "config", "errors"},
@@ -170,8 +173,15 @@ PURE = (
     "broker.groups.classic",
     "broker.groups.consumer",
     "broker.partitions.fetch_sessions",
+    *(f"client.network.{name}" for name in ("metadata", "node_connection", "pending_request")),
+    *(f"client.producing.{name}" for name in ("idempotence", "identities")),
 )
 """Modules that decide: bytes, events and times are their arguments."""
+PURE_BUT_FOR_CHANCE = (
+    *(f"client.network.{name}" for name in ("backoff", "client")),
+    *(f"client.producing.{name}" for name in ("accumulator", "partitioners", "queues", "sender")),
+)
+"""Modules that decide, and get a `Random` to do so."""
 WITHOUT_KIO = ("cluster", "broker", "storage", "metadata", "record")
 
 
@@ -267,6 +277,8 @@ def test_topics_are_read_without_spark() -> None:
 
 def test_what_decides_has_no_socket_clock_or_loop() -> None:
     assert libraries({module: modules()[module] for module in PURE}, "asyncio", "socket", "time", "os", "random") == []
+    deciding = {module: modules()[module] for module in PURE_BUT_FOR_CHANCE}
+    assert libraries(deciding, "asyncio", "socket", "time", "os") == []
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ READ_BY = {
     "storage/log.py": {"message_timestamp_type"},  # the log stamps records
     "broker/partitions/fetch.py": {"compression_type"},  # what consumers get, not what producers may send
     "broker/coordination/journal_writer.py": {"max_message_bytes"},  # the broker's own records, not a producer's
+    "client/producing/settings.py": {"compression_type"},  # a producer's own setting
     "jobs/compaction/command.py": {"compacts"},  # what is cleaned, not what is accepted
     "reader/changelog.py": {"compacts"},  # what a record means
 }

@@ -1,4 +1,4 @@
-"""Builds and reads batches of keys and values written by the broker itself (its coordinators' journals).
+"""Builds batches of keys and values: the broker's own (its coordinators' journals), which are read here too, and producers'.
 
 The columns are packed without numpy, Arrow arrays or the wire format: calls of those cost more than the few bytes of a record.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -18,8 +18,19 @@ from kafkalake.record.message_set import MessageSet, to_arrow
 
 Pair = tuple[bytes | None, bytes | None]
 
+
+class HeaderColumns(NamedTuple):
+    """Headers of the records of a batch: how many each record has, and the keys (as segments store them) and values of all."""
+
+    counts: Sequence[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+
+
 _KEY_BUFFERS = at.KEY_VALIDITY, at.KEY_OFFSETS, at.KEY_DATA
 _VALUE_BUFFERS = at.VALUE_VALIDITY, at.VALUE_OFFSETS, at.VALUE_DATA
+_HEADER_KEY_BUFFERS = at.HEADER_KEY_OFFSETS, at.HEADER_KEY_DATA
+_HEADER_VALUE_BUFFERS = at.HEADER_VALUE_VALIDITY, at.HEADER_VALUE_OFFSETS, at.HEADER_VALUE_DATA
 _PADDING = [bytes(-length % 8) for length in range(8)]
 
 
@@ -32,22 +43,41 @@ def build_batch(
     transactional: bool = False,
 ) -> ProducerBatch:
     """Return one batch of (key, value) records without headers, all with one timestamp (ms since 1970). None is null."""
-    rows = len(pairs)
+    return build_columns(
+        [key for key, _ in pairs],
+        [value for _, value in pairs],
+        [timestamp_ms] * len(pairs),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=transactional,
+    )
+
+
+def build_columns(
+    keys: list[bytes | None],
+    values: list[bytes | None],
+    timestamps: Sequence[int],
+    headers: HeaderColumns | None = None,
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    transactional: bool = False,
+) -> ProducerBatch:
+    """Return one batch of records as columns of equal lengths, timestamps in ms since 1970. None is null."""
+    rows = len(keys)
     assert rows, "a batch holds records"
-    keys = [key for key, _ in pairs]
-    values = [value for _, value in pairs]
     longs = f"<{rows}q"
     buffers = (
         (at.OFFSET_DATA, struct.pack(longs, *range(rows))),
-        (at.TIMESTAMP_DATA, struct.pack(longs, *repeat(timestamp_ms, rows))),
+        (at.TIMESTAMP_DATA, struct.pack(longs, *timestamps)),
         *zip(_KEY_BUFFERS, _binary(keys, rows), strict=True),
         *zip(_VALUE_BUFFERS, _binary(values, rows), strict=True),
-        (at.HEADERS_OFFSETS, bytes(4 * (rows + 1))),
-        (at.HEADER_KEY_OFFSETS, bytes(4)),
-        (at.HEADER_VALUE_OFFSETS, bytes(4)),
+        *_header_buffers(headers, rows),
     )
     numbers = [0] * (at.LAYOUT_SIZE + at.HEADER_FIELDS)
     numbers[at.ROWS], numbers[at.KEY_NULLS], numbers[at.VALUE_NULLS] = rows, keys.count(None), values.count(None)
+    if headers is not None:
+        numbers[at.HEADER_ROWS], numbers[at.HEADER_VALUE_NULLS] = len(headers.keys), headers.values.count(None)
     body = bytearray()
     for buffer, data in buffers:
         place = at.FIRST_BUFFER + 2 * buffer
@@ -58,17 +88,36 @@ def build_batch(
     numbers[header + at.LEADER_EPOCH] = numbers[header + at.BASE_SEQUENCE] = numbers[header + at.CONTROL_TYPE] = -1
     numbers[header + at.PRODUCER_ID], numbers[header + at.PRODUCER_EPOCH] = producer_id, producer_epoch
     numbers[header + at.ATTRIBUTES] = at.ATTRIBUTE_TRANSACTIONAL if transactional else 0
-    numbers[header + at.BASE_TIMESTAMP] = numbers[header + at.MAX_TIMESTAMP] = timestamp_ms
+    numbers[header + at.BASE_TIMESTAMP], numbers[header + at.MAX_TIMESTAMP] = timestamps[0], max(timestamps)
     numbers[header + at.RECORDS], numbers[header + at.LAST_OFFSET_DELTA] = rows, rows - 1
     array = np.array(numbers, dtype=np.int64)
     return ProducerBatch(np.frombuffer(body, dtype=np.uint8), array[:header], array[header:])
 
 
+def _header_buffers(headers: HeaderColumns | None, rows: int) -> list[tuple[int, bytes]]:
+    if headers is None:
+        return [
+            (at.HEADERS_OFFSETS, bytes(4 * (rows + 1))),
+            (at.HEADER_KEY_OFFSETS, bytes(4)),
+            (at.HEADER_VALUE_OFFSETS, bytes(4)),
+        ]
+    count = len(headers.keys)
+    return [
+        (at.HEADERS_OFFSETS, struct.pack(f"<{rows + 1}i", 0, *accumulate(headers.counts))),
+        *zip(_HEADER_KEY_BUFFERS, _binary(headers.keys, count)[1:], strict=True),
+        *zip(_HEADER_VALUE_BUFFERS, _binary(headers.values, count), strict=True),
+    ]
+
+
 def _binary(values: list[bytes | None], rows: int) -> tuple[bytes, bytes, bytes]:
     """Return an Arrow binary column: validity (empty without nulls), offsets, data."""
-    if None in values:
-        bits = sum(1 << row for row, value in enumerate(values) if value is not None)
-        validity, found = bits.to_bytes((rows + 7) >> 3, "little"), [value or b"" for value in values]
+    nulls = values.count(None)
+    if nulls == rows:
+        return bytes((rows + 7) >> 3), bytes(4 * (rows + 1)), b""
+    if nulls:
+        present = np.fromiter((value is not None for value in values), dtype=np.bool_, count=rows)
+        validity = np.packbits(present, bitorder="little").tobytes()
+        found = [value or b"" for value in values]
     else:
         validity, found = b"", cast(list[bytes], values)
     return validity, struct.pack(f"<{rows + 1}i", 0, *accumulate(map(len, found))), b"".join(found)

@@ -18,6 +18,7 @@ from kafkalake.record.memory import copy, load_u8, store_u8
 
 ESCAPED_BYTES = 4
 """Bytes of an escaped byte: F4 8F BE|BF 80..BF."""
+_FIRST_ESCAPE = b"\xf4\x8f"
 
 
 @compiled()
@@ -129,3 +130,13 @@ def restore_key(data: Bytes, position: int, length: int, out: Bytes, target: int
             position += 1
         target += 1
     return target
+
+
+def stored_key(key: bytes) -> bytes:
+    """Return a header key that is valid UTF-8 as segments store it: see the module."""
+    if _FIRST_ESCAPE not in key:
+        return key
+    return "".join(
+        each if each < "\U0010ff80" else "".join(chr(0x10FF00 + byte) for byte in each.encode())
+        for each in key.decode()
+    ).encode()

@@ -1,0 +1,324 @@
+"""The records that wait to be sent, as Kafka's `RecordAccumulator`: batches by partition, within `buffer.memory`.
+
+Threads append, one thread takes batches out; a lock is held for each. No clock, no socket. Memory is taken in steps while a batch
+grows, as many small batches would otherwise use it up, and what an encoded batch does not need is given back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from kafkalake.client.network.metadata import ClusterMetadata
+from kafkalake.client.producing.batch import Batch, Header, OnDelivery
+from kafkalake.client.producing.queues import PartitionQueue, TopicQueues
+from kafkalake.client.producing.settings import ProducerSettings
+from kafkalake.wire.record_batch import batch_from_arrow, decode_fetched, encode_batch
+
+_CHARGE_STEP = 16_384
+
+
+@dataclass
+class Ready:
+    """Partitions with batches that may be sent now, by leader. topics_without_leader: their metadata is wanted."""
+
+    by_leader: dict[int, list[PartitionQueue]] = field(default_factory=dict)
+    topics_without_leader: set[str] = field(default_factory=set)
+    next_check_ms: int | None = None
+
+    def check_at(self, time_ms: int) -> None:
+        """Remember when something may become ready."""
+        self.next_check_ms = time_ms if self.next_check_ms is None else min(self.next_check_ms, time_ms)
+
+
+class Accumulator:
+    """See the module. `woken` is called, with the lock held, when there is something new to send."""
+
+    def __init__(
+        self, settings: ProducerSettings, random: Random, woken: Callable[[], None], *, is_transactional: bool = False
+    ) -> None:
+        self._settings = settings
+        self._random = random
+        self._woken = woken
+        self._is_transactional = is_transactional
+        self._mutes = settings.is_ordered and not settings.enable_idempotence
+        self._codec = settings.codec
+        self._lock = threading.Lock()
+        self._topics: dict[str, TopicQueues] = {}
+        self._used = 0
+        self._waiters = 0
+        self._flushes = 0
+        self._incomplete: set[Batch] = set()
+        self.releases = 0
+        """How often memory was given back: a caller without room waits until it changes."""
+
+    # For those who send
+
+    def topic(self, name: str) -> TopicQueues | None:
+        """Return the queues of a topic, None before its metadata is known."""
+        return self._topics.get(name)
+
+    def append(
+        self,
+        topic: TopicQueues,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Sequence[Header],
+        size: int,
+        on_delivery: OnDelivery | None,
+        now_ms: int,
+    ) -> tuple[Batch, int] | None:
+        """Add a record of at most `size` bytes. Return its batch and its index there, None if there is no memory.
+
+        partition: -1 lets the sticky partitioner choose.
+        """
+        with self._lock:
+            chosen = topic.sticky.begin(topic.count, topic.available) if partition < 0 else partition
+            queue = topic.partitions[chosen]
+            batch = queue.open
+            if batch is None or batch.size + size > batch.charged:
+                batch = self._make_room(queue, size, now_ms)
+                if batch is None:
+                    return None
+            index = batch.append(key, value, timestamp_ms, headers, size, on_delivery)
+            if partition < 0:
+                is_full = batch.size >= self._settings.batch_size
+                topic.sticky.add(size, topic.count, topic.available, is_batch_full=is_full)
+            return batch, index
+
+    def append_encoded(
+        self, topic: TopicQueues, partition: int, data: bytes, records: int, now_ms: int
+    ) -> Batch | None:
+        """Add a batch of encoded records. Return it, None if there is no memory."""
+        with self._lock:
+            size = len(data)
+            if not self._take(size):
+                return None
+            batch = self._new_batch(topic.name, partition, now_ms)
+            batch.take_encoded(data, records)
+            batch.charge(size)
+            topic.partitions[partition].add_encoded(batch)
+            self._woken()
+            return batch
+
+    def add_waiter(self, count: int) -> None:
+        """Count a caller that waits for memory (1) or does so no more (-1). While there is one, batches do not linger."""
+        with self._lock:
+            self._waiters += count
+            self._woken()
+
+    def begin_flush(self) -> list[Batch]:
+        """Let no batch linger until `end_flush`. Return the batches that are not done."""
+        with self._lock:
+            self._flushes += 1
+            self._woken()
+            return list(self._incomplete)
+
+    def end_flush(self) -> None:
+        """End what `begin_flush` began."""
+        with self._lock:
+            self._flushes -= 1
+
+    # For the sender
+
+    def update(self, cluster: ClusterMetadata) -> None:
+        """Take over the partitions of the newest metadata."""
+        with self._lock:
+            for name, info in cluster.topics.items():
+                queues = self._topics.get(name)
+                if queues is None:
+                    queues = TopicQueues(name, self._settings.batch_size, self._random)
+                queues.update(info)
+                self._topics[name] = queues
+
+    def ready(self, cluster: ClusterMetadata, now_ms: int, is_available: Callable[[int], bool]) -> Ready:
+        """Return what may be sent. `is_available`: whether a broker should get records without a key (KIP-794)."""
+        found = Ready()
+        with self._lock:
+            is_urgent = self._waiters > 0 or self._flushes > 0
+            for queue in self._queues():
+                self._check(queue, cluster, now_ms, is_urgent, found)
+            for topic in self._topics.values():
+                self._update_load(topic, cluster, is_available)
+        return found
+
+    def take(self, queues: list[PartitionQueue], may_send: Callable[[Batch], bool], now_ms: int) -> list[Batch]:
+        """Return the first batch of each of `queues` that may be sent, encoded, up to `max.request.size` in all.
+
+        The queues that gave a batch are removed from `queues`, or put last if they have more.
+        """
+        taken: list[Batch] = []
+        size = 0
+        with self._lock:
+            for queue in list(queues):
+                if not queue.batches or queue.is_muted or not self._may_go(queue.batches[0], may_send, now_ms):
+                    queues.remove(queue)
+                    continue
+                if taken and size + queue.batches[0].size > self._settings.max_request_size:
+                    break
+                batch = queue.pop()
+                batch.close()
+                self._give_back(batch, batch.size)
+                taken.append(batch)
+                size += batch.size
+                queues.remove(queue)
+                if queue.batches:
+                    queues.append(queue)
+                queue.mute(self._mutes)
+        return taken
+
+    def put_back(self, batch: Batch) -> None:
+        """Queue a batch again that was sent in vain."""
+        with self._lock:
+            self._queue(batch).put_back(batch)
+
+    def split(self, batch: Batch) -> list[Batch]:
+        """Replace a batch by two of half of its records each, which are queued in its place. Return them."""
+        assert batch.data is not None
+        (whole,) = decode_fetched(bytes(batch.data))
+        table = whole.to_arrow()
+        half = (batch.records + 1) // 2
+        parts = []
+        with self._lock:
+            for piece in (table.slice(0, half), table.slice(half)):
+                part = self._new_batch(batch.topic, batch.partition, batch.created_ms)
+                encoded = encode_batch(batch_from_arrow(piece, transactional=batch.is_transactional), batch.codec)
+                part.take_encoded(encoded, piece.num_rows)
+                part.charge(0)
+                parts.append(part)
+        return parts
+
+    def expired(self, now_ms: int) -> list[Batch]:
+        """Remove the queued batches whose delivery has taken too long, and return them."""
+        found = []
+        with self._lock:
+            for queue in self._queues():
+                for batch in list(queue.batches):
+                    if not self.is_expired(batch, now_ms):
+                        break
+                    queue.remove(batch)
+                    found.append(batch)
+        return found
+
+    def is_expired(self, batch: Batch, now_ms: int) -> bool:
+        """Return whether delivering a batch has taken too long."""
+        return batch.created_ms + self._settings.delivery_timeout_ms <= now_ms
+
+    def release(self, batch: Batch) -> None:
+        """Give back the memory of a batch that has ended."""
+        with self._lock:
+            self._incomplete.discard(batch)
+            self._give_back(batch, 0)
+            self.releases += 1
+
+    def unmute(self, batch: Batch) -> None:
+        """Let the batches behind one be sent whose request has ended."""
+        with self._lock:
+            self._queue(batch).mute(False)
+
+    def remove_all(self, is_unsent: Callable[[Batch], bool] = lambda batch: True) -> list[Batch]:
+        """Remove the queued batches for which `is_unsent`, and return them."""
+        found = []
+        with self._lock:
+            for queue in self._queues():
+                for batch in [each for each in queue.batches if is_unsent(each)]:
+                    queue.remove(batch)
+                    found.append(batch)
+        return found
+
+    @property
+    def is_flushing(self) -> bool:
+        """Return whether a flush is under way."""
+        return self._flushes > 0
+
+    @property
+    def has_incomplete(self) -> bool:
+        """Return whether any batch has not ended."""
+        return bool(self._incomplete)
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of `buffer.memory` that are in use."""
+        return self._used
+
+    # Parts, with the lock held
+
+    def _queues(self) -> Iterator[PartitionQueue]:
+        return (queue for topic in self._topics.values() for queue in topic.partitions if queue.batches)
+
+    def _queue(self, batch: Batch) -> PartitionQueue:
+        return self._topics[batch.topic].partitions[batch.partition]
+
+    def _new_batch(self, topic: str, partition: int, now_ms: int) -> Batch:
+        batch = Batch(topic, partition, now_ms, self._codec, is_transactional=self._is_transactional)
+        self._incomplete.add(batch)
+        return batch
+
+    def _make_room(self, queue: PartitionQueue, size: int, now_ms: int) -> Batch | None:
+        """Return a batch with memory for `size` more bytes: the open one, or a new one."""
+        batch = queue.open
+        if batch is not None:
+            wanted = min(max(batch.size + size, batch.charged + _CHARGE_STEP), self._settings.batch_size)
+            if batch.size + size <= wanted:
+                if not self._take(wanted - batch.charged):
+                    return None
+                batch.charge(wanted)
+                return batch
+            queue.close_open()
+            self._give_back(batch, batch.size)
+            self._woken()
+        first = max(size, min(_CHARGE_STEP, self._settings.batch_size))
+        if not self._take(first):
+            return None
+        made = self._new_batch(queue.topic, queue.partition, now_ms)
+        made.charge(first)
+        queue.begin(made)
+        if len(queue.batches) == 1:
+            self._woken()
+        return made
+
+    def _take(self, size: int) -> bool:
+        """Take memory. A record is never refused while nothing else is there."""
+        if self._used and self._used + size > self._settings.buffer_memory:
+            return False
+        self._used += size
+        return True
+
+    def _give_back(self, batch: Batch, needed: int) -> None:
+        if batch.charged > needed:
+            self._used -= batch.charged - needed
+            batch.charge(needed)
+
+    def _check(
+        self, queue: PartitionQueue, cluster: ClusterMetadata, now_ms: int, is_urgent: bool, found: Ready
+    ) -> None:
+        first = queue.batches[0]
+        found.check_at(first.created_ms + self._settings.delivery_timeout_ms)
+        leader = cluster.leader(queue.topic, queue.partition)
+        if leader is None:
+            found.topics_without_leader.add(queue.topic)
+            return
+        if queue.is_muted:
+            return
+        is_full = first is not queue.open
+        due_ms = now_ms if is_full or is_urgent else first.created_ms + self._settings.linger_ms
+        due_ms = max(due_ms, first.retry_at_ms)
+        if due_ms <= now_ms:
+            found.by_leader.setdefault(leader, []).append(queue)
+        else:
+            found.check_at(due_ms)
+
+    def _may_go(self, batch: Batch, may_send: Callable[[Batch], bool], now_ms: int) -> bool:
+        return batch.retry_at_ms <= now_ms and may_send(batch)
+
+    def _update_load(self, topic: TopicQueues, cluster: ClusterMetadata, is_available: Callable[[int], bool]) -> None:
+        usable = []
+        for partition in topic.available:
+            leader = cluster.leader(topic.name, partition)
+            if leader is not None and is_available(leader):
+                usable.append(partition)
+        topic.update_load(usable, is_adaptive=self._settings.partitioner_adaptive_partitioning_enable)

@@ -1,0 +1,193 @@
+"""The producer for asyncio: `kafkalake.aio.Producer`. Same core as that for threads; it runs on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any, TypeVar
+
+from kafkalake.client.errors import BufferExhaustedError, ClientClosedError, ClientTimeoutError
+from kafkalake.client.network.event_loop import EventLoopEdge
+from kafkalake.client.producing.batch import Batch, Header, OnDelivery, RecordFuture
+from kafkalake.client.producing.core import ProducerCore, ProducerParts
+from kafkalake.client.producing.interceptors import ProducerInterceptor, ProducerRecord
+from kafkalake.client.producing.partitioners import Partitioner
+from kafkalake.client.producing.queues import TopicQueues
+from kafkalake.client.records import RecordMetadata
+from kafkalake.client.serialization import Serializer
+from kafkalake.clock import Clock
+from kafkalake.errors import KafkaLakeError, as_value
+
+T = TypeVar("T")
+
+
+class Delivery:
+    """The delivery of one record: `await` it for the record's metadata."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: RecordFuture) -> None:
+        self._future = future
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether the record was delivered, or failed."""
+        return self._future.is_done
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if not self._future.is_done:
+            yield from _ended(self._future.add_done_callback).__await__()
+        return self._future.get(0)
+
+
+async def _ended(subscribe: Callable[[Callable[[Any], object]], object]) -> None:
+    """Wait until what `subscribe` was given is called."""
+    ended = asyncio.get_running_loop().create_future()
+
+    def end(_: object) -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    subscribe(end)
+    await ended
+
+
+class Producer:
+    """As `kafkalake.Producer`, on the running event loop: `async with Producer(...) as producer`."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        *,
+        key_serializer: Serializer | str | None = None,
+        value_serializer: Serializer | str | None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        clock: Clock | None = None,
+        random: Random | None = None,
+        **named: object,
+    ) -> None:
+        """Serializers: an object, or `bytes` (the default), `string` or `json`. Made on a running event loop."""
+        parts = ProducerParts(key_serializer, value_serializer, partitioner, interceptors, clock, random)
+        self._core = ProducerCore({**(settings or {}), **named}, parts, self._wake_up)
+        self._accumulator = self._core.accumulator
+        self._edge = EventLoopEdge(self._core.sender, self._core.clock)
+        self._is_closed = False
+        self._edge.schedule()
+
+    async def __aenter__(self) -> Producer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(None if error is None else 0)
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Add a record to a batch that is sent soon. Return its delivery, to be awaited. See `kafkalake.Producer.send`."""
+        if self._core.has_interceptors:
+            record = ProducerRecord(topic, value, key, partition, headers, timestamp)
+            record, on_delivery = self._core.intercepted(record, on_delivery)
+            topic, value, key, partition = record.topic, record.value, record.key, record.partition
+            headers, timestamp = record.headers, record.timestamp
+        if self._is_closed:
+            raise ClientClosedError("the producer is closed")
+        queues = self._accumulator.topic(topic) or await self._wait_for_topic(topic)
+        future = self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
+        if future is None:
+            future = await self._append_with_room(
+                lambda: self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
+            )
+        return Delivery(future)
+
+    async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **others: Any) -> RecordMetadata:
+        """Send a record and return its metadata once it is delivered. See `send`."""
+        return await (await self.send(topic, value, key, **others))
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Send all batches now, and return when the records sent before are delivered or failed. Raise `ClientTimeoutError`."""
+        batches = self._accumulator.begin_flush()
+        try:
+            async with asyncio.timeout(timeout_s):
+                for batch in batches:
+                    await _end_of(batch)
+        except TimeoutError:
+            raise ClientTimeoutError(f"records were not delivered in {timeout_s:g} s") from None
+        finally:
+            self._accumulator.end_flush()
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Deliver what was sent, up to `timeout_s` (None: `delivery.timeout.ms` decides), fail the rest, and end."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            await self.flush(timeout_s)
+        except ClientTimeoutError:
+            pass
+        finally:
+            self._core.sender.abort(ClientClosedError("the producer was closed before the record was delivered"))
+            self._edge.close()
+
+    async def _wait_for_topic(self, topic: str) -> TopicQueues:
+        self._core.want_topic(topic)
+        self._edge.schedule()
+
+        def found() -> TopicQueues | None:
+            error = self._core.topic_error(topic)
+            if error is not None:
+                raise as_value(error)
+            return self._accumulator.topic(topic)
+
+        return await self._wait(found, lambda: self._topic_timeout(topic))
+
+    def _topic_timeout(self, topic: str) -> KafkaLakeError:
+        error = self._core.last_topic_error(topic)
+        return error or ClientTimeoutError(f"no metadata of topic '{topic}' in {self._core.settings.max_block_ms} ms")
+
+    async def _append_with_room(self, append: Callable[[], RecordFuture | None]) -> RecordFuture:
+        self._accumulator.add_waiter(1)
+        try:
+            return await self._wait(
+                append,
+                lambda: BufferExhaustedError(
+                    f"no memory for the record in {self._core.settings.max_block_ms} ms: "
+                    f"{self._accumulator.used_bytes} bytes wait to be delivered"
+                ),
+            )
+        finally:
+            self._accumulator.add_waiter(-1)
+
+    async def _wait(self, attempt: Callable[[], T | None], error: Callable[[], KafkaLakeError]) -> T:
+        """Return what `attempt` returns once it is not None. Attempts after each turn of the edge, up to `max.block.ms`."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self._core.settings.max_block_ms / 1000
+        while True:
+            if self._is_closed:
+                raise ClientClosedError("the producer is closed")
+            found = attempt()
+            if found is not None:
+                return found
+            if loop.time() >= ends:
+                raise error()
+            await self._edge.next_turn(min(ends - loop.time(), 1.0))
+
+    def _wake_up(self) -> None:
+        self._edge.schedule()
+
+
+async def _end_of(batch: Batch) -> None:
+    if not batch.is_done:
+        await _ended(lambda end: batch.add_done_callback(lambda: end(None)))

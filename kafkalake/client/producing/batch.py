@@ -1,0 +1,326 @@
+"""A batch of records of one partition, from the first record to the acknowledgement, and the future of each record.
+
+Records are collected as columns and encoded once, when the batch is closed. Its producer id and sequence numbers are written into
+the encoded batch when it is sent, as they may change until it is acknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from kafkalake.client.errors import ClientTimeoutError
+from kafkalake.client.records import BatchMetadata, RecordMetadata
+from kafkalake.errors import KafkaLakeError, as_value
+from kafkalake.record.build import HeaderColumns, build_columns
+from kafkalake.wire.header_key import stored_key
+from kafkalake.wire.producer_stamp import stamp_producer
+from kafkalake.wire.record_batch import encode_batch
+
+logger = logging.getLogger(__name__)
+
+Header: TypeAlias = tuple[str | bytes, bytes | None]
+OnDelivery: TypeAlias = Callable[[RecordMetadata | None, KafkaLakeError | None], object]
+"""Called with the metadata of a record, or with the error for which it was not delivered."""
+
+HEADER_BYTES = 10
+"""Upper bound on the lengths of a header's key and value on the wire."""
+LOG_APPEND_TIME_NONE = -1
+
+
+class Batch:
+    """See the module. `size`: upper bound of its bytes on the wire; `charged`: what it may grow to before more memory is taken."""
+
+    __slots__ = (
+        "_callbacks",
+        "_done_callbacks",
+        "_headers",
+        "_keys",
+        "_parts",
+        "_timestamps",
+        "_values",
+        "attempts",
+        "base_offset",
+        "base_sequence",
+        "charged",
+        "codec",
+        "created_ms",
+        "data",
+        "error",
+        "is_done",
+        "is_transactional",
+        "last_error",
+        "log_append_time_ms",
+        "partition",
+        "producer_epoch",
+        "producer_id",
+        "records",
+        "retry_at_ms",
+        "sequence_was_reset",
+        "size",
+        "topic",
+    )
+
+    def __init__(self, topic: str, partition: int, now_ms: int, codec: int, *, is_transactional: bool) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.created_ms = now_ms
+        self.codec = codec
+        self.is_transactional = is_transactional
+        self.records = 0
+        self.size = 0
+        self.charged = 0
+        self.data: bytearray | None = None
+        self.producer_id = self.producer_epoch = self.base_sequence = -1
+        self.sequence_was_reset = False
+        self.attempts = 0
+        self.retry_at_ms = 0
+        self.last_error: KafkaLakeError | None = None
+        self.is_done = False
+        self.error: KafkaLakeError | None = None
+        self.base_offset = -1
+        self.log_append_time_ms = LOG_APPEND_TIME_NONE
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._timestamps: list[int] = []
+        self._headers: dict[int, Sequence[Header]] = {}
+        self._callbacks: list[tuple[int, int, OnDelivery]] = []
+        self._done_callbacks: list[Callable[[], object]] = []
+        self._parts: list[Batch] = []
+
+    # Filling
+
+    def append(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Sequence[Header],
+        size: int,
+        on_delivery: OnDelivery | None,
+    ) -> int:
+        """Add a record of at most `size` bytes. Return its index."""
+        index = self.records
+        self._keys.append(key)
+        self._values.append(value)
+        self._timestamps.append(timestamp_ms)
+        if headers:
+            self._headers[index] = headers
+        if on_delivery is not None:
+            self._callbacks.append((index, timestamp_ms, on_delivery))
+        self.size += size
+        self.records = index + 1
+        return index
+
+    def charge(self, charged: int) -> None:
+        """Take over how many bytes of memory the batch may use."""
+        self.charged = charged
+
+    def close(self) -> None:
+        """Encode the records. None is added after this."""
+        if self.data is not None:
+            return
+        batch = build_columns(
+            self._keys,
+            self._values,
+            self._timestamps,
+            self._header_columns(),
+            transactional=self.is_transactional,
+        )
+        self.take_encoded(encode_batch(batch, self.codec), self.records)
+        self._keys, self._values, self._timestamps, self._headers = [], [], [], {}
+
+    def take_encoded(self, data: bytes, records: int) -> None:
+        """Take over encoded records instead of single ones."""
+        self.data = bytearray(data)
+        self.records = records
+        self.size = len(data)
+
+    def _header_columns(self) -> HeaderColumns | None:
+        if not self._headers:
+            return None
+        each = [self._headers.get(index, ()) for index in range(self.records)]
+        pairs = [pair for headers in each for pair in headers]
+        keys = [stored_key(key.encode() if isinstance(key, str) else key) for key, _ in pairs]
+        return HeaderColumns([len(headers) for headers in each], list(keys), [value for _, value in pairs])
+
+    # Sending
+
+    def stamp(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Take over the producer's identity and the first sequence number, -1 each for none."""
+        assert self.data is not None
+        if (producer_id, producer_epoch, base_sequence) == (self.producer_id, self.producer_epoch, self.base_sequence):
+            return
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+        stamp_producer(self.data, producer_id, producer_epoch, base_sequence)
+
+    def reset_sequence(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Take over a sequence number that replaces one with which the batch was sent already."""
+        self.stamp(producer_id, producer_epoch, base_sequence)
+        self.sequence_was_reset = True
+
+    @property
+    def has_sequence(self) -> bool:
+        """Return whether the batch has a sequence number."""
+        return self.base_sequence >= 0
+
+    def count_attempt(self, error: KafkaLakeError, retry_at_ms: int) -> None:
+        """Take the news that the batch was sent in vain, and is not to be sent again before `retry_at_ms`."""
+        self.last_error = error
+        self.attempts += 1
+        self.retry_at_ms = retry_at_ms
+
+    # Ending
+
+    def complete(self, base_offset: int, log_append_time_ms: int) -> None:
+        """End: the batch was written at `base_offset`."""
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self._end()
+
+    def fail(self, error: KafkaLakeError) -> None:
+        """End: the batch is not delivered, or that is not known."""
+        self.error = error
+        self._end()
+
+    def replace_by(self, parts: list[Batch]) -> None:
+        """End once all of `parts` have ended, which have the records of this batch in order."""
+        self._parts = parts
+        for part in parts:
+            part.add_done_callback(self._end_with_parts)
+
+    def add_done_callback(self, done: Callable[[], object]) -> None:
+        """Call `done` once the batch has ended, now if it has."""
+        self._done_callbacks.append(done)
+        if self.is_done:
+            self._run_done_callbacks()
+
+    def result(self, index: int, timestamp_ms: int) -> RecordMetadata:
+        """Return the metadata of a record, once the batch has ended. Raise the error of the batch."""
+        for part in self._parts:
+            if index < part.records:
+                return part.result(index, timestamp_ms)
+            index -= part.records
+        if self.error is not None:
+            raise as_value(self.error)
+        offset = self.base_offset + index if self.base_offset >= 0 else -1
+        return RecordMetadata(self.topic, self.partition, offset, self._timestamp_ms(timestamp_ms))
+
+    def spans(self) -> list[BatchMetadata]:
+        """Return where the records were written, once the batch has ended. Raise the error of the batch."""
+        if self._parts:
+            return [span for part in self._parts for span in part.spans()]
+        if self.error is not None:
+            raise as_value(self.error)
+        return [BatchMetadata(self.topic, self.partition, self.base_offset, self.records)]
+
+    def _timestamp_ms(self, timestamp_ms: int) -> int:
+        return timestamp_ms if self.log_append_time_ms == LOG_APPEND_TIME_NONE else self.log_append_time_ms
+
+    def _end_with_parts(self) -> None:
+        if not self.is_done and all(part.is_done for part in self._parts):
+            self._end()
+
+    def _end(self) -> None:
+        self.is_done = True
+        self.data = None
+        callbacks, self._callbacks = self._callbacks, []
+        for index, timestamp_ms, on_delivery in callbacks:
+            self._deliver(index, timestamp_ms, on_delivery)
+        self._run_done_callbacks()
+
+    def _deliver(self, index: int, timestamp_ms: int, on_delivery: OnDelivery) -> None:
+        try:
+            metadata, error = self.result(index, timestamp_ms), None
+        except KafkaLakeError as failed:
+            metadata, error = None, failed
+        try:
+            on_delivery(metadata, error)
+        except Exception:
+            logger.exception("a delivery callback failed")
+
+    def _run_done_callbacks(self) -> None:
+        while True:
+            try:
+                done = self._done_callbacks.pop(0)
+            except IndexError:  # another thread took the last one
+                return
+            done()
+
+
+def wait_for(batch: Batch, timeout_s: float | None) -> None:
+    """Wait until a batch has ended. Raise `ClientTimeoutError`."""
+    if batch.is_done:
+        return
+    ended = threading.Event()
+    batch.add_done_callback(ended.set)
+    if not ended.wait(timeout_s):
+        raise ClientTimeoutError(f"the record was not delivered in {timeout_s:g} s")
+
+
+class RecordFuture:
+    """The delivery of one record."""
+
+    __slots__ = ("_batch", "_index", "_timestamp_ms")
+
+    def __init__(self, batch: Batch, index: int, timestamp_ms: int) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether the record was delivered, or failed."""
+        return self._batch.is_done
+
+    def get(self, timeout_s: float | None = None) -> RecordMetadata:
+        """Wait for the delivery and return the record's metadata.
+
+        Raise the error for which the record was not delivered, or `ClientTimeoutError`.
+        """
+        wait_for(self._batch, timeout_s)
+        return self._batch.result(self._index, self._timestamp_ms)
+
+    def add_done_callback(self, done: Callable[[RecordFuture], object]) -> None:
+        """Call `done` with this future once the record was delivered or failed, in the sender's thread; now if it is."""
+        self._batch.add_done_callback(lambda: done(self))
+
+
+class ArrowFuture:
+    """The delivery of the records of a `send_arrow`."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self._batches = batches
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether all records were delivered, or failed."""
+        return all(batch.is_done for batch in self._batches)
+
+    def get(self, timeout_s: float | None = None) -> list[BatchMetadata]:
+        """Wait for the deliveries and return where the records were written, by batches.
+
+        Raise the first error for which records were not delivered, or `ClientTimeoutError`; others may be delivered.
+        """
+        for batch in self._batches:
+            wait_for(batch, timeout_s)
+        return [span for batch in self._batches for span in batch.spans()]
+
+    def add_done_callback(self, done: Callable[[ArrowFuture], object]) -> None:
+        """Call `done` with this future once all records were delivered or failed."""
+        left = len(self._batches)
+
+        def count() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done(self)
+
+        if not self._batches:
+            done(self)
+        for batch in self._batches:
+            batch.add_done_callback(count)

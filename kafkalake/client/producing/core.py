@@ -1,0 +1,195 @@
+"""A producer without threads and without waiting: what the blocking face and the one for event loops share.
+
+Composes settings, network, accumulator, identity and sender; makes batches of records. What would have to wait returns None.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from kafkalake.client.errors import IllegalStateError
+from kafkalake.client.network.backoff import ExponentialBackoff
+from kafkalake.client.network.client import NetworkClient
+from kafkalake.client.producing.accumulator import Accumulator
+from kafkalake.client.producing.batch import HEADER_BYTES, Header, OnDelivery, RecordFuture
+from kafkalake.client.producing.idempotence import Sequences
+from kafkalake.client.producing.identities import IdempotentIdentity, Identities, NoIdentity
+from kafkalake.client.producing.interceptors import Interceptors, ProducerInterceptor, ProducerRecord
+from kafkalake.client.producing.partitioners import Partitioner, partition_of_key
+from kafkalake.client.producing.queues import TopicQueues
+from kafkalake.client.producing.sender import Sender
+from kafkalake.client.producing.settings import ProducerSettings, producer_settings
+from kafkalake.client.record_sizes import RECORD_OVERHEAD_BYTES
+from kafkalake.client.serialization import BytesSerde, Serializer, serde_named
+from kafkalake.clock import Clock, SystemClock
+from kafkalake.errors import (
+    InvalidTopicError,
+    KafkaLakeError,
+    MessageTooLargeError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+    with_retriable,
+)
+
+STICKY = -1
+"""In place of a partition: the sticky partitioner chooses."""
+
+
+@dataclass(frozen=True)
+class ProducerParts:
+    """Parts of a producer that are no settings. None: the default."""
+
+    key_serializer: Serializer | str | None = None
+    value_serializer: Serializer | str | None = None
+    partitioner: Partitioner | None = None
+    interceptors: Sequence[ProducerInterceptor] = ()
+    clock: Clock | None = None
+    random: Random | None = None
+
+
+class ProducerCore:
+    """See the module."""
+
+    def __init__(self, given: Mapping[str, object], parts: ProducerParts, woken: Callable[[], None]) -> None:
+        """`woken` is called when the machine must be polled. Raise `ConfigurationError` for invalid settings."""
+        self.settings: ProducerSettings = producer_settings(given)
+        self.clock = parts.clock or SystemClock()
+        random = parts.random or Random()
+        self.client = NetworkClient(self.settings, random)
+        self.accumulator = Accumulator(
+            self.settings, random, woken, is_transactional=self.settings.transactional_id is not None
+        )
+        self.sequences = Sequences(is_transactional=False) if self.settings.enable_idempotence else None
+        self.identities: Identities = self._identities(random)
+        self.sender = Sender(self.settings, self.client, self.accumulator, self.identities, self.sequences, random)
+        self._key = _serializer(parts.key_serializer)
+        self._value = _serializer(parts.value_serializer)
+        self._partitioner = parts.partitioner
+        self._interceptors = Interceptors(parts.interceptors)
+        self._ignores_keys = self.settings.partitioner_ignore_keys
+        self._largest = min(self.settings.max_request_size, self.settings.buffer_memory)
+
+    @property
+    def has_interceptors(self) -> bool:
+        """Return whether records are shown to interceptors."""
+        return bool(self._interceptors)
+
+    def intercepted(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> tuple[ProducerRecord, OnDelivery]:
+        """Return the record that the interceptors return, and a callback that tells them of its delivery."""
+        chain = self._interceptors
+
+        def delivered(metadata: Any, error: KafkaLakeError | None) -> None:
+            chain.on_acknowledgement(metadata, error)
+            if on_delivery is not None:
+                on_delivery(metadata, error)
+
+        return chain.on_send(record), delivered
+
+    def want_topic(self, topic: str) -> None:
+        """Ask for a topic's metadata. In the thread that polls."""
+        self.client.metadata.add([topic])
+
+    def topic_error(self, topic: str) -> KafkaLakeError | None:
+        """Return why a topic's metadata cannot be had although a broker was asked, None if it may come."""
+        error = self.client.metadata.cluster.errors.get(topic)
+        if isinstance(error, InvalidTopicError | TopicAuthorizationError):
+            return error
+        return self.client.unreachable(self.clock.monotonic_ms())
+
+    def last_topic_error(self, topic: str) -> KafkaLakeError | None:
+        """Return the error of the newest metadata about a topic, None without one."""
+        metadata = self.client.metadata
+        error = metadata.cluster.errors.get(topic) or metadata.error
+        if isinstance(error, UnknownTopicOrPartitionError):
+            return with_retriable(UnknownTopicOrPartitionError(f"topic '{topic}' does not exist"), False)
+        return error
+
+    def try_append(
+        self,
+        queues: TopicQueues,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: Sequence[Header],
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> RecordFuture | None:
+        """Add a record. Return its future, None if there is no memory for it now.
+
+        Raise `SerializationError`, `MessageTooLargeError`, or `UnknownTopicOrPartitionError` for a partition that is not there.
+        """
+        if (value is not None and type(value) is not bytes) or self._value is not None:
+            value = (self._value or _BYTES).serialize(queues.name, headers, value)
+        if key is not None or self._key is not None:
+            key = (self._key or _BYTES).serialize(queues.name, headers, key)
+        size = RECORD_OVERHEAD_BYTES
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
+        if headers:
+            size += headers_bytes(headers)
+        if size > self._largest:
+            self._refuse_size(size)
+        now_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        if partition is not None or key is not None or self._partitioner is not None:
+            chosen = self._choose(queues, partition, key, value)
+        else:
+            chosen = STICKY
+        place = self.accumulator.append(
+            queues, chosen, key, value, now_ms, headers, size, on_delivery, self.clock.monotonic_ms()
+        )
+        return None if place is None else RecordFuture(place[0], place[1], now_ms)
+
+    def _choose(self, queues: TopicQueues, partition: int | None, key: bytes | None, value: bytes | None) -> int:
+        if partition is not None:
+            return checked_partition(queues, partition)
+        if self._partitioner is not None:
+            found = self._partitioner.partition(queues.name, key, value, queues.count, queues.available)
+            return checked_partition(queues, found)
+        if key is None or self._ignores_keys:
+            return STICKY
+        return partition_of_key(key, queues.count)
+
+    def _refuse_size(self, size: int) -> None:
+        name = "max.request.size" if size > self.settings.max_request_size else "buffer.memory"
+        raise MessageTooLargeError(f"a record of up to {size} bytes is larger than {name}, {self._largest}")
+
+    def _identities(self, random: Random) -> Identities:
+        if self.sequences is None:
+            return NoIdentity()
+        backoff = ExponentialBackoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, random)
+        return IdempotentIdentity(self.client, self.sequences, backoff)
+
+
+_BYTES = BytesSerde()
+
+
+def _serializer(given: Serializer | str | None) -> Serializer | None:
+    """Return what makes bytes of values, None for bytes."""
+    found = serde_named(given) if isinstance(given, str) else given
+    return None if isinstance(found, BytesSerde) else found
+
+
+def headers_bytes(headers: Sequence[Header]) -> int:
+    """Return an upper bound of the bytes of headers on the wire. Raise `IllegalStateError` for values that are not bytes."""
+    size = 0
+    for key, value in headers:
+        size += HEADER_BYTES + (4 * len(key) if isinstance(key, str) else len(key))
+        if value is not None:
+            if not isinstance(value, bytes):
+                raise IllegalStateError(f"the value of header {key!r} is {type(value).__name__}, not bytes")
+            size += len(value)
+    return size
+
+
+def checked_partition(queues: TopicQueues, partition: int) -> int:
+    """Return a partition of a topic. Raise `UnknownTopicOrPartitionError` if it is not there."""
+    if 0 <= partition < queues.count:
+        return partition
+    text = f"topic '{queues.name}' has no partition {partition}; it has {queues.count}, numbered from 0"
+    raise with_retriable(UnknownTopicOrPartitionError(text), False)

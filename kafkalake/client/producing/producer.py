@@ -1,0 +1,215 @@
+"""The producer for threads: `kafkalake.Producer`. One thread of its own sends; any number of threads may share it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any, TypeVar
+
+from kafkalake.client.errors import BufferExhaustedError, ClientClosedError, ClientTimeoutError
+from kafkalake.client.network.selector import SelectorEdge
+from kafkalake.client.producing.batch import Header, OnDelivery, RecordFuture, wait_for
+from kafkalake.client.producing.core import ProducerCore, ProducerParts
+from kafkalake.client.producing.interceptors import ProducerInterceptor, ProducerRecord
+from kafkalake.client.producing.partitioners import Partitioner
+from kafkalake.client.producing.queues import TopicQueues
+from kafkalake.client.serialization import Serializer
+from kafkalake.clock import Clock
+from kafkalake.errors import KafkaLakeError, as_value
+
+logger = logging.getLogger(__name__)
+
+_POLL_MS = 60_000
+_CLOSE_S = 60.0
+
+T = TypeVar("T")
+
+
+class Producer:
+    """Sends records to topics, in batches, from a thread of its own. Use it in a `with` block, or close it.
+
+    Settings are Kafka's, by name: `Producer({"bootstrap.servers": "localhost:9092"})` or
+    `Producer(bootstrap_servers="localhost:9092")`. Raise `ConfigurationError` for one that is unknown or invalid.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        *,
+        key_serializer: Serializer | str | None = None,
+        value_serializer: Serializer | str | None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        clock: Clock | None = None,
+        random: Random | None = None,
+        **named: object,
+    ) -> None:
+        """Serializers: an object, or `bytes` (the default), `string` or `json`."""
+        parts = ProducerParts(key_serializer, value_serializer, partitioner, interceptors, clock, random)
+        self._core = ProducerCore({**(settings or {}), **named}, parts, self._wake_up)
+        self._accumulator = self._core.accumulator
+        self._edge = SelectorEdge(self._core.sender, self._core.clock)
+        self._news = threading.Condition()
+        self._seen = (0, 0)
+        self._is_closed = False
+        self._is_stopping = False
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"producer-{self._core.settings.client_id}", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(_CLOSE_S if error is None else 0)
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> RecordFuture:
+        """Add a record to a batch that is sent soon. Return the future of its metadata.
+
+        timestamp: ms since 1970, now without one. `on_delivery` is called in the producer's thread, with the metadata or an
+        error. Waits up to `max.block.ms` for the topic's metadata and for memory.
+
+        Raise `SerializationError`, `MessageTooLargeError`, `BufferExhaustedError`, `ClientTimeoutError`, `ClientClosedError`,
+        `BrokerUnavailableError` if no broker was ever reached, or the topic's error.
+        """
+        if self._core.has_interceptors:
+            record = ProducerRecord(topic, value, key, partition, headers, timestamp)
+            record, on_delivery = self._core.intercepted(record, on_delivery)
+            topic, value, key, partition = record.topic, record.value, record.key, record.partition
+            headers, timestamp = record.headers, record.timestamp
+        if self._is_closed:
+            raise ClientClosedError("the producer is closed")
+        queues = self._accumulator.topic(topic) or self._wait_for_topic(topic)
+        future = self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
+        if future is not None:
+            return future
+        return self._append_with_room(
+            lambda: self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
+        )
+
+    def partitions_for(self, topic: str) -> int:
+        """Return the number of a topic's partitions. Waits and raises as `send` does."""
+        return (self._accumulator.topic(topic) or self._wait_for_topic(topic)).count
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Send all batches now, and return when the records sent before are delivered or failed. Raise `ClientTimeoutError`."""
+        batches = self._accumulator.begin_flush()
+        try:
+            ends = None if timeout_s is None else self._now_s() + timeout_s
+            for batch in batches:
+                wait_for(batch, None if ends is None else max(ends - self._now_s(), 0))
+        finally:
+            self._accumulator.end_flush()
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Deliver what was sent, up to `timeout_s` (None: `delivery.timeout.ms` decides), fail the rest, and end."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if threading.current_thread() is not self._thread:
+            try:
+                self.flush(timeout_s)
+            except ClientTimeoutError:
+                logger.warning("records were not delivered in the %g s that the producer had to close", timeout_s)
+        self._is_stopping = True
+        self._edge.wake_up()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_CLOSE_S)
+
+    # Waiting
+
+    def _wait_for_topic(self, topic: str) -> TopicQueues:
+        self._call(lambda: self._core.want_topic(topic))
+
+        def found() -> TopicQueues | None:
+            error = self._core.topic_error(topic)
+            if error is not None:
+                raise as_value(error)
+            return self._accumulator.topic(topic)
+
+        return self._wait(found, lambda: self._topic_timeout(topic))
+
+    def _topic_timeout(self, topic: str) -> KafkaLakeError:
+        error = self._core.last_topic_error(topic)
+        return error or ClientTimeoutError(f"no metadata of topic '{topic}' in {self._core.settings.max_block_ms} ms")
+
+    def _append_with_room(self, append: Callable[[], RecordFuture | None]) -> RecordFuture:
+        self._accumulator.add_waiter(1)
+        try:
+            return self._wait(
+                append,
+                lambda: BufferExhaustedError(
+                    f"no memory for the record in {self._core.settings.max_block_ms} ms: "
+                    f"{self._accumulator.used_bytes} bytes wait to be delivered"
+                ),
+            )
+        finally:
+            self._accumulator.add_waiter(-1)
+
+    def _wait(self, attempt: Callable[[], T | None], error: Callable[[], KafkaLakeError]) -> T:
+        """Return what `attempt` returns once it is not None. Attempts after each piece of news, up to `max.block.ms`."""
+        ends = self._now_s() + self._core.settings.max_block_ms / 1000
+        with self._news:
+            while True:
+                self._check()
+                found = attempt()
+                if found is not None:
+                    return found
+                left_s = ends - self._now_s()
+                if left_s <= 0:
+                    raise error()
+                self._news.wait(min(left_s, 1.0))
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise ClientClosedError(f"the producer's thread has failed: {self._failure!r}")
+        if self._is_stopping:
+            raise ClientClosedError("the producer is closed")
+
+    def _call(self, command: Callable[[], None]) -> None:
+        self._core.sender.call(command)
+        self._edge.wake_up()
+
+    def _wake_up(self) -> None:
+        self._edge.wake_up()
+
+    def _now_s(self) -> float:
+        return self._core.clock.monotonic_ms() / 1000
+
+    # The producer's thread
+
+    def _run(self) -> None:
+        try:
+            while not self._is_stopping:
+                self._edge.poll(_POLL_MS)
+                self._announce()
+        except BaseException as error:
+            logger.exception("the producer's thread failed")
+            self._failure = as_value(error)
+        self._core.sender.abort(ClientClosedError("the producer was closed before the record was delivered"))
+        self._edge.close()
+        with self._news:
+            self._news.notify_all()
+
+    def _announce(self) -> None:
+        """Let those who wait look again if there is news for them."""
+        seen = self._core.client.metadata.version, self._accumulator.releases
+        if seen != self._seen:
+            self._seen = seen
+            with self._news:
+                self._news.notify_all()
