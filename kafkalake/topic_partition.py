@@ -15,3 +15,8 @@ TopicId = TypeVar("TopicId", str, uuid.UUID)
 
 PartitionId: TypeAlias = tuple[TopicId, int]
 """A partition by topic id (a `UUID`, or its text as the lake's tables have it) and number."""
+
+
+def partition_name(partition: TopicPartition) -> str:
+    """Return a partition as Kafka's tools and log lines name it: `clicks-0`."""
+    return f"{partition[0]}-{partition[1]}"

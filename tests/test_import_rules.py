@@ -137,6 +137,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | BROKER,
     "cli": {
         "client",
+        *("cluster.image", "cluster.placement"),
         "wire",
         "record",
         "storage",

@@ -1,4 +1,4 @@
-"""`kafkalake brokers`: the brokers of a cluster: list, describe, unregister."""
+"""`kafkalake brokers`: the brokers of a cluster: list, describe, unregister; what they lead and replicate: elect, reassign."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from kafkalake.cli import reassign
+from kafkalake.cli.elect import EXAMPLES, elect
 from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Json, connect
 from kafkalake.cli.output import Failure, on_terminal, table, write_json, write_line
 
@@ -15,7 +17,11 @@ if TYPE_CHECKING:
     from kafkalake.client.broker_admin import ClusterDescription
     from kafkalake.client.cluster import BrokerNode, Cluster
 
-app = typer.Typer(no_args_is_help=True, help="List and describe the brokers of a cluster, unregister one.")
+app = typer.Typer(
+    no_args_is_help=True, help="List and describe the brokers of a cluster, and what they replicate and lead."
+)
+app.add_typer(reassign.app, name="reassign")
+app.command("elect", epilog=EXAMPLES)(elect)
 
 
 @app.command("list")

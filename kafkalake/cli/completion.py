@@ -33,6 +33,14 @@ def complete_group(context: typer.Context, incomplete: str) -> list[str]:
     return _beginning(incomplete, _listed(context, "groups", _groups))
 
 
+def complete_broker_list(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the typed list of ids, separated by commas, with each further broker."""
+    typed, comma, last = incomplete.rpartition(",")
+    used = typed.split(",")
+    ids = [each for each in _beginning(last, _listed(context, "brokers", _brokers)) if each not in used]
+    return [f"{typed}{comma}{each}" for each in ids]
+
+
 def complete_topic_setting(incomplete: str) -> list[str]:
     """Return `NAME=` of the topic settings that begin with the typed text."""
     from kafkalake.config.topics import TOPIC_SETTINGS
@@ -53,6 +61,10 @@ def _beginning(incomplete: str, names: list[str]) -> list[str]:
 
 def _topics(cluster: Cluster) -> list[str]:
     return [topic.name for topic in cluster.topics() if not topic.is_internal]
+
+
+def _brokers(cluster: Cluster) -> list[str]:
+    return [str(node.broker_id) for node in cluster.brokers()]
 
 
 def _groups(cluster: Cluster) -> list[str]:

@@ -146,7 +146,9 @@ def _partitions(
     return found
 
 
-def named_partitions(asked: Sequence[str], known: Callable[[str], Sequence[int]]) -> list[TopicPartition]:
+def named_partitions(
+    asked: Sequence[str], known: Callable[[str], Sequence[int]], parameter: str = "--topic"
+) -> list[TopicPartition]:
     """Return the partitions that `TOPIC` (the `known` ones) and `TOPIC:0,1` name. Raise `UsageProblem` for an invalid name."""
     found: set[TopicPartition] = set()
     for text in asked:
@@ -154,7 +156,7 @@ def named_partitions(asked: Sequence[str], known: Callable[[str], Sequence[int]]
         try:
             found |= {(name, index) for index in (map(int, numbers.split(",")) if colon else known(name))}
         except ValueError:
-            raise UsageProblem(f"--topic takes TOPIC or TOPIC:0,1,2, not '{text}'") from None
+            raise UsageProblem(f"{parameter} takes TOPIC or TOPIC:0,1,2, not '{text}'") from None
     return sorted(found)
 
 

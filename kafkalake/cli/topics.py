@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kafkalake.cli.completion import complete_topic, complete_topic_setting
+from kafkalake.cli.describe_topics import EXAMPLES, describe
 from kafkalake.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     BootstrapServer,
@@ -17,8 +18,8 @@ from kafkalake.cli.options import (
     parse_pairs,
     unknown_setting_hint,
 )
-from kafkalake.cli.output import Failure, UsageProblem, on_terminal, write_json, write_line
-from kafkalake.cli.topic_description import description, description_lines, draw, kafka_uuid, replication_factor
+from kafkalake.cli.output import Failure, UsageProblem, write_json, write_line
+from kafkalake.cli.topic_description import kafka_uuid, replication_factor
 
 if TYPE_CHECKING:
     from kafkalake.errors import KafkaError
@@ -125,44 +126,7 @@ def list_topics(
         write_line(topic.name)
 
 
-@app.command(epilog="Example:  [cyan]kafkalake topics describe clicks --json | jq .[0].configs[/cyan]")
-def describe(
-    topics: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TOPIC",
-            help="Names of topics; none: all.",
-            show_default=False,
-            autocompletion=complete_topic,
-        ),
-    ] = None,
-    all_configs: Annotated[
-        bool, typer.Option("--all-configs", help="Show settings that have their default value too.")
-    ] = False,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    json: Json = False,
-) -> None:
-    """Describe topics: partitions, leaders, replicas, settings."""
-    from kafkalake.client import admin
-    from kafkalake.client.broker_admin import eligible_leaders
-
-    with connect(bootstrap_server) as cluster:
-        found = [cluster.topic(name) for name in topics] if topics else cluster.topics()
-        names = [topic.name for topic in found]
-        configs = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, names) if names else {}
-        eligible = eligible_leaders(cluster, names) if names else {}
-    shown = {
-        name: [entry for entry in entries if all_configs or not entry.is_default] for name, entries in configs.items()
-    }
-    if json:
-        write_json([description(topic, shown.get(topic.name, []), eligible) for topic in found])
-    elif on_terminal():
-        for topic in found:
-            draw(topic, shown.get(topic.name, []), eligible)
-    else:
-        for topic in found:
-            for line in description_lines(topic, shown.get(topic.name, []), eligible):
-                write_line(line)
+app.command("describe", epilog=EXAMPLES)(describe)
 
 
 @app.command(

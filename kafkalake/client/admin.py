@@ -72,7 +72,9 @@ CONFIG_SOURCES = {
 """Sources of a setting's value, as named by `kafka-configs`."""
 
 
-class _Result(Protocol):
+class Result(Protocol):
+    """A part of a response with an error of its own. 0: none."""
+
     error_code: int
 
 
@@ -132,14 +134,14 @@ def create_topic(
         assignments=(),
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()],
     )
-    answer = _ask_controller(
+    answer = ask_controller(
         cluster,
         CREATE_TOPICS,
         CreateTopicsRequest(topics=[topic], timeout=OPERATION_TIMEOUT_MS, validate_only=validate_only),
         lambda answer: answer.topics,
     )
     (result,) = answer.topics
-    _raise(result, f"topic '{name}'")
+    raise_result(result, f"topic '{name}'")
     return CreatedTopic(
         name=name,
         topic_id=result.topic_id,
@@ -150,7 +152,7 @@ def create_topic(
 
 def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, KafkaError]:
     """Delete topics. Return the errors by topic."""
-    answer = _ask_controller(
+    answer = ask_controller(
         cluster,
         DELETE_TOPICS,
         DeleteTopicsRequest(topic_names=tuple(names), timeout=OPERATION_TIMEOUT_MS),
@@ -160,7 +162,7 @@ def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, KafkaErro
     for result in answer.responses:
         assert result.name is not None
         cluster.forget(result.name)
-        error = _error(result, f"topic '{result.name}'")
+        error = result_error(result, f"topic '{result.name}'")
         if error is not None:
             errors[result.name] = error
     return errors
@@ -172,7 +174,7 @@ def delete_topic(cluster: Cluster, topic_id: UUID) -> None:
     Raise `UnknownTopicIdError` if it is gone, `PolicyViolationError` if it is protected, `KafkaError` if the broker refuses for
     another reason.
     """
-    answer = _ask_controller(
+    answer = ask_controller(
         cluster,
         DELETE_TOPICS_BY_ID,
         DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)], timeout=OPERATION_TIMEOUT_MS),
@@ -181,12 +183,12 @@ def delete_topic(cluster: Cluster, topic_id: UUID) -> None:
     (result,) = answer.responses
     if result.name is not None:
         cluster.forget(result.name)
-    _raise(result, f"topic {topic_id}")
+    raise_result(result, f"topic {topic_id}")
 
 
 def create_partitions(cluster: Cluster, topic: str, count: int, *, validate_only: bool = False) -> None:
     """Increase a topic's number of partitions to `count`. Raise `InvalidPartitionsError` if it has as many or more."""
-    answer = _ask_controller(
+    answer = ask_controller(
         cluster,
         CREATE_PARTITIONS,
         CreatePartitionsRequest(
@@ -197,7 +199,7 @@ def create_partitions(cluster: Cluster, topic: str, count: int, *, validate_only
         lambda answer: answer.results,
     )
     (result,) = answer.results
-    _raise(result, f"topic '{topic}'")
+    raise_result(result, f"topic '{topic}'")
     cluster.forget(topic)
 
 
@@ -214,7 +216,7 @@ def describe_configs(
     answer = cluster.retrying(lambda: _request(connection(), DESCRIBE_CONFIGS, values))
     found = {}
     for result in answer.results:
-        _raise(result, f"'{result.resource_name}'")
+        raise_result(result, f"'{result.resource_name}'")
         entries = [
             ConfigEntry(
                 name=entry.name,
@@ -255,7 +257,7 @@ def alter_configs(
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
     answer = cluster.retrying(lambda: _request(connection(), INCREMENTAL_ALTER_CONFIGS, request))
     for result in answer.responses:
-        _raise(result, f"'{result.resource_name}'")
+        raise_result(result, f"'{result.resource_name}'")
 
 
 def list_offsets(
@@ -285,7 +287,7 @@ def list_offsets(
             answer = cluster.broker(leader).request(LIST_OFFSETS, values)
             for result in answer.topics[0].partitions:
                 try:
-                    _raise(result, f"partition {topic}-{result.partition_index}")
+                    raise_result(result, f"partition {topic}-{result.partition_index}")
                 except KafkaError:
                     cluster.forget(topic)
                     raise
@@ -311,7 +313,7 @@ def delete_records(cluster: Cluster, topic: str, before: Mapping[int, int]) -> d
             answer = cluster.broker(cluster.leader(topic, partition)).request(DELETE_RECORDS, values)
             (result,) = answer.topics[0].partitions
             try:
-                _raise(result, f"partition {topic}-{partition}")
+                raise_result(result, f"partition {topic}-{partition}")
             except PolicyViolationError:
                 # The response has no room for the reason.
                 raise PolicyViolationError(
@@ -327,7 +329,7 @@ def delete_records(cluster: Cluster, topic: str, before: Mapping[int, int]) -> d
     return cluster.retrying(ask)
 
 
-def _ask_controller(cluster: Cluster, api: ClientApi[Q, A], message: Q, results: Callable[[A], Sequence[_Result]]) -> A:
+def ask_controller(cluster: Cluster, api: ClientApi[Q, A], message: Q, results: Callable[[A], Sequence[Result]]) -> A:
     """Send one request to the controller. Retry if all results are NOT_CONTROLLER."""
 
     def ask() -> A:
@@ -351,7 +353,7 @@ def _request(connection: BrokerConnection, api: ClientApi[Q, A], message: Q) -> 
     return connection.request(api, message, timeout_ms=OPERATION_TIMEOUT_MS + 5_000)
 
 
-def _error(result: _Result, subject: str) -> KafkaError | None:
+def result_error(result: Result, subject: str) -> KafkaError | None:
     """Return a result's error with the broker's message, or else with the name of its error code and `subject`."""
     code = result.error_code
     if not code:
@@ -362,7 +364,8 @@ def _error(result: _Result, subject: str) -> KafkaError | None:
     return error_for_code(code, f"{subject}: {error_name(code)}")
 
 
-def _raise(result: _Result, subject: str) -> None:
-    error = _error(result, subject)
+def raise_result(result: Result, subject: str) -> None:
+    """Raise the error of a result, as `result_error` returns it, if it has one."""
+    error = result_error(result, subject)
     if error is not None:
         raise error

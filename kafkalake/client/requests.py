@@ -90,9 +90,16 @@ END_TXN = ClientApi(26, transactions.EndTxnRequest, transactions.EndTxnResponse,
 WRITE_TXN_MARKERS = ClientApi(27, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse, 1, 1)
 DESCRIBE_CONFIGS = ClientApi(32, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse, 1, 4)
 CREATE_PARTITIONS = ClientApi(37, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse, 0, 3)
+ELECT_LEADERS = ClientApi(43, controller.ElectLeadersRequest, controller.ElectLeadersResponse, 1, 2)
 DELETE_GROUPS = ClientApi(42, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse, 1, 2)
 INCREMENTAL_ALTER_CONFIGS = ClientApi(
     44, topics.IncrementalAlterConfigsRequest, topics.IncrementalAlterConfigsResponse, 0, 1
+)
+ALTER_PARTITION_REASSIGNMENTS = ClientApi(
+    45, controller.AlterPartitionReassignmentsRequest, controller.AlterPartitionReassignmentsResponse, 0, 1
+)
+LIST_PARTITION_REASSIGNMENTS = ClientApi(
+    46, controller.ListPartitionReassignmentsRequest, controller.ListPartitionReassignmentsResponse, 0, 0
 )
 # Version 3 has the epochs of the brokers in an ISR.
 ALTER_PARTITION = ClientApi(56, membership.AlterPartitionRequest, membership.AlterPartitionResponse, 3, 3)
