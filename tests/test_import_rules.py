@@ -28,6 +28,7 @@ LEAVES = {
     "machine",
     "ownership",
     "printable",
+    "run_blocking",
     "topic_partition",
     "unsigned_varint",
     "uuid_text",

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from kafkalake.broker.admin.broker_settings import BrokerSettings, check_dynamic
 from kafkalake.broker.admin.client_metrics import check_subscription
@@ -50,6 +50,7 @@ from kafkalake.internal_topics import GROUP_JOURNAL, TRANSACTION_JOURNAL
 from kafkalake.machine import boot_id
 from kafkalake.metadata.store import BrokerTables
 from kafkalake.ownership import Ownership
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.world import World
 
 logger = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ class Broker:
         ownership: Ownership,
         new_alarm: Callable[[], Alarm],
         call_soon: CallSoon,
-        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        run_blocking: RunBlocking,
     ) -> None:
         self.broker_id = broker_id
         self.settings = settings

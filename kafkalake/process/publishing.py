@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kafkalake.broker.broker import Broker
 from kafkalake.broker.partitions.scheduler import Scheduler
@@ -14,6 +13,7 @@ from kafkalake.broker.publishing.lake_publisher import LakePublisher, LakeStore
 from kafkalake.broker.publishing.partitions import PartitionReporter
 from kafkalake.broker.transactions.fault_points import kill_as_asked
 from kafkalake.client.peers import Peers
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.server.remote_reports import RemoteReports
 
 
@@ -35,7 +35,7 @@ def assemble_publishing(
     reporter: PartitionReporter,
     store: LakeStore,
     peers: Peers,
-    on_metadata: Callable[[Callable[[], Any]], Awaitable[Any]],
+    on_metadata: RunBlocking,
 ) -> Publishing:
     """Return the publishing of a broker. `on_metadata` runs a function in a thread for Delta."""
     transactions = broker.transactions

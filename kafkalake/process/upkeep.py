@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable
 
 from kafkalake.broker.broker import Broker
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
@@ -14,6 +13,7 @@ from kafkalake.broker.partitions.retention import enforce_retention
 from kafkalake.broker.partitions.rewritten_segments import RewrittenSegments
 from kafkalake.errors import KafkaLakeError
 from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -28,9 +28,7 @@ REWRITTEN_INTERVAL_MS = 2_000
 class Upkeep:
     """The work, see `begin`. `on_metadata` runs a function in a thread for Delta."""
 
-    def __init__(
-        self, broker: Broker, store: DeltaMetadataStore, on_metadata: Callable[[Callable[[], Any]], Awaitable[Any]]
-    ) -> None:
+    def __init__(self, broker: Broker, store: DeltaMetadataStore, on_metadata: RunBlocking) -> None:
         self._broker = broker
         self._store = store
         self._on_metadata = on_metadata

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ from kafkalake.broker.publishing.reports import (
 from kafkalake.client.peers import Channel, Peers
 from kafkalake.client.requests import REPORT_CHANGES
 from kafkalake.errors import BrokerUnavailableError, error_for_code
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.server.report_messages import Step, journal_report, links_of, partition_report, topics_of
 from kafkalake.wire.messages.reports import ReportChangesRequest, ReportChangesResponse
 
@@ -28,9 +28,7 @@ PARTS_MAX = 1_000
 class RemoteReports:
     """A `ReportingBroker` elsewhere, by the connections of `peers`."""
 
-    def __init__(
-        self, broker_id: int, peers: Peers, run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
-    ) -> None:
+    def __init__(self, broker_id: int, peers: Peers, run_in_thread: RunBlocking) -> None:
         self._broker_id = broker_id
         self._peers = peers
         self._run_in_thread = run_in_thread

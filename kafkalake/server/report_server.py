@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from kafkalake.broker.publishing.broker_reports import BrokerReports
 from kafkalake.broker.publishing.reports import Acknowledgement, Kind
 from kafkalake.errors import InvalidRequestError
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.server.report_messages import (
     Step,
     journal_parts,
@@ -22,7 +22,7 @@ from kafkalake.wire.messages.reports import ReportChangesRequest, ReportChangesR
 class ReportServer:
     """The reports of this broker for a controller elsewhere. `run_in_thread` runs computations beside the event loop."""
 
-    def __init__(self, reports: BrokerReports, run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+    def __init__(self, reports: BrokerReports, run_in_thread: RunBlocking) -> None:
         self._reports = reports
         self._run_in_thread = run_in_thread
         self._parts: dict[Kind, Sequence[ReportChangesResponse]] = {}

@@ -56,6 +56,7 @@ from kafkalake.errors import (
 )
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.world import World
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,6 @@ _SETTLE_DELAY_MS = 250
 _SETTLE_DELAY_MS_MAX = 30_000
 
 T = TypeVar("T")
-RunBlocking = Callable[[Callable[[], T]], Awaitable[T]]
 
 
 class TopicAdmin:
@@ -79,7 +79,7 @@ class TopicAdmin:
         store: TopicTable,
         world: World,
         settings: Callable[[], Settings],
-        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        run_blocking: RunBlocking,
         later: Callable[[int, Callable[[], None]], object],
         reach: Reach,
     ) -> None:

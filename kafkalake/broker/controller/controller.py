@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer
 from kafkalake.broker.controller.steps import ControllerStep, Reach
@@ -49,6 +48,7 @@ from kafkalake.errors import (
     StaleImageError,
 )
 from kafkalake.metadata.tables.schemas import TopicRow
+from kafkalake.run_blocking import RunBlocking
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Controller:
         follow: Follow,
         clock: Clock,
         timeout_ms: Callable[[], int],
-        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        run_blocking: RunBlocking,
         rules: RulesOf,
         committed: Callable[[ClusterImage], None],
         followed: Callable[[ClusterImage], Awaitable[None]],

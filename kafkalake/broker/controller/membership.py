@@ -45,6 +45,7 @@ from kafkalake.errors import (
     StaleBrokerEpochError,
     StaleImageError,
 )
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.world import World
 
 logger = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class Membership:
         rules: RulesOf,
         world: World,
         config: Callable[[], BrokerConfig],
-        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        run_blocking: RunBlocking,
         others: Callable[[Membership], OtherBrokers],
         configured: Callable[[ConfigOf], None],
         elected: Callable[[], None],

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kafkalake.broker.admin.topic_admin import TopicAdmin
 from kafkalake.broker.coordination.automata import MachineSlot
@@ -27,6 +27,7 @@ from kafkalake.clock import Clock
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.topics import TOPIC_SETTINGS
 from kafkalake.errors import CoordinatorNotAvailableError, KafkaError, KafkaLakeError, TopicAlreadyExistsError
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class JournalHost(Protocol):
     topic_admin: TopicAdmin
     append_queue: AppendQueue
     clock: Clock
-    run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]]
+    run_blocking: RunBlocking
 
     @property
     def config(self) -> BrokerConfig: ...

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kafkalake.broker.coordination.automata import MachineSlot
 from kafkalake.broker.coordination.journal_replay import JournalReplay
@@ -24,6 +24,7 @@ from kafkalake.broker.partitions.partition import Partition
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaError
 from kafkalake.record.build import build_batch
+from kafkalake.run_blocking import RunBlocking
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class LoadingHost(Protocol):
     """The parts of a broker that loading needs."""
 
     clock: Clock
-    run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]]
+    run_blocking: RunBlocking
 
 
 class Published(Generic[C]):

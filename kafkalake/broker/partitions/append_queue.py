@@ -15,12 +15,13 @@ from functools import partial
 from typing import Any
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
-from kafkalake.broker.partitions.partition import Partition, RunBlocking
+from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend, nobody_waits
 from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, as_value
 from kafkalake.ownership import Ownership
+from kafkalake.run_blocking import RunBlocking
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafkalake.broker.partitions.followers import PAUSE_MS_MIN, Follower
@@ -26,6 +26,7 @@ from kafkalake.broker.partitions.segment_copies import SegmentCopies
 from kafkalake.clock import Clock
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import KafkaError, KafkaLakeError, KafkaStorageError, OffsetOutOfRangeError, as_value
+from kafkalake.run_blocking import RunBlocking
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,6 @@ INLINE_BYTES = 512 * 1024
 _TURN_NS = 5_000_000
 _REQUESTS_MAX = 2
 
-RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 Outcome = tuple[Follower, FetchedReplica, KafkaLakeError | None]
 
 

@@ -6,13 +6,13 @@ Work on many logs, opening them or beginning an epoch, runs on the executor, sev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 from uuid import UUID
 
 from kafkalake.broker.partitions.leader_replicas import ReplicaId
 from kafkalake.errors import KafkaError, as_value
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.storage.log import Log
 
 LOGS_PER_WORK = 50
@@ -25,7 +25,7 @@ LogWork = tuple[ReplicaId, Callable[[], Log | None]]
 class IdleLogs:
     """See the module. Used on the event loop's thread."""
 
-    def __init__(self, run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+    def __init__(self, run_blocking: RunBlocking) -> None:
         self._run_blocking = run_blocking
         self._logs: dict[ReplicaId, Log | KafkaError] = {}
         self._failed: set[ReplicaId] = set()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkalake.broker.partitions.pending_append import (
@@ -39,6 +39,7 @@ from kafkalake.errors import (
     RequestTimedOutError,
     as_value,
 )
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.log import Log
 
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RunBlocking = Callable[[Callable[[], None]], Awaitable[None]]
 
 _BYTES_UNKNOWN = 1024 * 1024
 """The assumed size of records that were in the log before: uncommitted, or of a transaction that is open."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
@@ -37,6 +37,7 @@ from kafkalake.config.layers import Settings
 from kafkalake.errors import KafkaError, KafkaStorageError
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class Replicas:
         observer: ReplicaObserver,
         changed: Callable[[str], None],
         moved: Callable[[Topic, int], None],
-        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        run_blocking: RunBlocking,
         later: Callable[[int, Callable[[], None]], object],
         advance: Callable[[Partition], None],
         leave: Callable[[Partition], None],

@@ -10,6 +10,7 @@ from typing import Any
 
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.topics import Topic
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ class RetiredLogs:
     def __init__(
         self,
         logs: LogDirectory,
-        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        run_blocking: RunBlocking,
         later: Callable[[int, Callable[[], None]], object],
     ) -> None:
         """`later(delay_ms, action)` runs an action after a delay."""

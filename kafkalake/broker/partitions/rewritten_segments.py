@@ -6,14 +6,14 @@ Before that it answers that it has none, and they ask again at the next look.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from kafkalake.broker.partitions.fetchers import Fetchers
 from kafkalake.broker.partitions.followers import Follower
 from kafkalake.broker.partitions.leader_replicas import ReplicaId
 from kafkalake.metadata.store import JobPosition, SwappedSegments
+from kafkalake.run_blocking import RunBlocking
 
 
 class SwappedTable(Protocol):
@@ -25,9 +25,7 @@ class SwappedTable(Protocol):
 class RewrittenSegments:
     """See the module. `on_metadata` runs a function in a thread for Delta."""
 
-    def __init__(
-        self, table: SwappedTable, fetchers: Fetchers, on_metadata: Callable[[Callable[[], Any]], Awaitable[Any]]
-    ) -> None:
+    def __init__(self, table: SwappedTable, fetchers: Fetchers, on_metadata: RunBlocking) -> None:
         self._table = table
         self._fetchers = fetchers
         self._on_metadata = on_metadata

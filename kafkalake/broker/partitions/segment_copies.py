@@ -7,7 +7,7 @@ in memory at a time, and the copies of several partitions take turns. After an e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from kafkalake.broker.partitions.followers import Follower
 from kafkalake.broker.partitions.leader_replicas import AskedSegment, LeaderReplicas, ReplicaId, Segment, SegmentPart
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import CorruptMessageError, KafkaLakeError
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.storage.segment_copy import SegmentCopy
 
 PARTS_MAX = 2
@@ -28,7 +29,7 @@ class SegmentCopies:
         self,
         leaders: LeaderReplicas,
         config: Callable[[], BrokerConfig],
-        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        run_blocking: RunBlocking,
     ) -> None:
         self._leaders = leaders
         self._config = config

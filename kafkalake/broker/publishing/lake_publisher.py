@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from kafkalake.broker.partitions.scheduler import Scheduler
@@ -47,6 +47,7 @@ from kafkalake.metadata.store import (
     TransactionTable,
 )
 from kafkalake.metadata.tables.schemas import GroupOffsetRow, TransactionRow
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class LakePublisher:
         topics: Topics,
         store: LakeStore,
         clock: Clock,
-        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        run_blocking: RunBlocking,
         interval_ms: int,
         reached: Callable[[Enum], None] = lambda point: None,
     ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -26,6 +26,7 @@ from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
 from kafkalake.metadata.store import JobPosition, PublishedTables
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log_events import LogEvents
 from kafkalake.storage.sealed_segment import SealedSegment
@@ -45,7 +46,7 @@ class PartitionReporter:
         broker_id: int,
         store: PublishedTables,
         clock: Clock,
-        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        run_blocking: RunBlocking,
     ) -> None:
         self.lake = lake
         self.broker_id = broker_id

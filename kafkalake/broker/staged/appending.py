@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.partitions.append_queue import AppendQueue, ProduceRequest
@@ -33,6 +33,7 @@ from kafkalake.errors import (
     with_retriable,
 )
 from kafkalake.record import layout as at
+from kafkalake.run_blocking import RunBlocking
 from kafkalake.storage.staged_file import StagedBatch, StagedReader, data_bytes
 from kafkalake.topic_partition import TopicPartition
 
@@ -54,7 +55,7 @@ class AppendHost(Protocol):
     topics: Topics
     append_queue: AppendQueue
     clock: Clock
-    run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]]
+    run_blocking: RunBlocking
     transaction_peers: TransactionPeers
 
 

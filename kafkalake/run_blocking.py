@@ -1,0 +1,14 @@
+"""How work that blocks (files, locks, Delta tables) is run beside an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class RunBlocking(Protocol):
+    """Run `work` in a thread of an executor; what it returns or raises is the awaited result."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
