@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from manual_clock import ManualClock
@@ -155,5 +156,30 @@ def test_a_term_that_began_during_a_refused_commit_goes_on() -> None:
             await earlier
         assert term.controller.is_active
         assert (await term.controller.change(term.set("b"))).config == {"b": "1"}
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_was_fenced_before_it_was_elected_may_lead_again() -> None:
+    async def run() -> None:
+        term = Term()
+        here = BrokerRegistration(0, 1, uuid4(), ())
+        await term.controller.change(lambda image: replace(image, version=image.version + 1, brokers={0: here}))
+        await term.controller.attend_here(1, frozenset())
+        assert not term.newest.brokers[0].is_fenced
+        versions = term.newest.version
+        await term.controller.attend_here(1, frozenset())
+        assert term.newest.version == versions, "and an idle one commits nothing"
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_is_shutting_down_stays_fenced() -> None:
+    async def run() -> None:
+        term = Term()
+        leaving = BrokerRegistration(0, 1, uuid4(), (), is_shutting_down=True)
+        await term.controller.change(lambda image: replace(image, version=image.version + 1, brokers={0: leaving}))
+        await term.controller.attend_here(1, frozenset())
+        assert term.newest.brokers[0].is_fenced
 
     asyncio.run(run())

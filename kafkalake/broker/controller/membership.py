@@ -239,7 +239,7 @@ class Membership:
 
     async def _beat(self) -> None:
         if self.controller.is_active:
-            await self._report_offline()
+            await self._attend_here()
             return
         try:
             answer = await self._heartbeat()
@@ -253,12 +253,12 @@ class Membership:
             await self._look_quietly()
             await self._claim_if_without_controller()
 
-    async def _report_offline(self) -> None:
-        """Have the controller here take note of this broker's replicas without a log, which a heartbeat tells another one."""
+    async def _attend_here(self) -> None:
+        """Have the controller here do for this broker what it does for others at their heartbeats."""
         try:
-            await self.controller.report_offline(self._broker_id, self._epoch, frozenset(self._replicas.offline()))
+            await self.controller.attend_here(self._epoch, frozenset(self._replicas.offline()))
         except KafkaLakeError as error:
-            logger.warning("replicas without a log not reported error=%s", error)
+            logger.warning("broker not attended to by the controller here error=%s", error)
 
     async def _heartbeat(self) -> HeartbeatAnswer:
         offline = frozenset(self._replicas.offline())
@@ -309,6 +309,7 @@ class Membership:
             logger.info("another broker may be the controller now error=%s", error)
             return
         await self._begin_control(claimed)
+        await self._attend_here()
         self._elected()
         await self._fence_if_gone(image.controller_id)
 
