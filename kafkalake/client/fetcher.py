@@ -150,7 +150,9 @@ class Fetcher:
             return
         if code:
             raise error_for_code(code, f"partition {self.topic}-{partition}: {error_name(code)}")
-        self.end_offsets[partition] = int(part.last_stable_offset if self._read_committed else part.high_watermark)
+        end = int(part.last_stable_offset if self._read_committed else part.high_watermark)
+        if end >= 0:  # a new leader does not know it at once
+            self.end_offsets[partition] = end
         aborted = sorted((entry.first_offset, entry.producer_id) for entry in part.aborted_transactions or ())
         aborting: set[int] = set()
         for batch in self._decoded(partition, bytes(part.records or b"")):

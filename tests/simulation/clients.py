@@ -64,7 +64,7 @@ class Ledger:
     """All that clients know together."""
 
     def __init__(self, universe: Universe, *, leaders_change: bool = False) -> None:
-        """`leaders_change`: as in Kafka, a new leader may have deleted less, and not know yet what was committed."""
+        """`leaders_change`: as in Kafka, a new leader may have deleted less."""
         self.universe = universe
         self.leaders_change = leaders_change
         self.written: dict[Key, Written] = defaultdict(Written)
@@ -79,10 +79,13 @@ class Ledger:
         """Take in an answer of Fetch. `known`: the offsets that were known when it was asked, as answers overtake each other."""
         at, found = self.written[key], _offsets(partition)
         start, high, stable = found
-        for name, before, now in zip(("the log start", "the high watermark", "the LSO"), known, found, strict=True):
-            refuse(now < before and not self.leaders_change, key, name, "went back from", before, "to", now)
-        refuse(not start <= stable <= high, key, "offsets out of order", start, stable, high)
+        refuse(start < known[0] and not self.leaders_change, key, "the log start went back from", known[0], "to", start)
         at.start = max(at.start, start)
+        if not _knows_watermark(partition):
+            return
+        for name, before, now in zip(("the high watermark", "the LSO"), known[1:], found[1:], strict=True):
+            refuse(now < before, key, name, "went back from", before, "to", now)
+        refuse(not start <= stable <= high, key, "offsets out of order", start, stable, high)
         at.high_watermark = max(at.high_watermark, high)
         at.last_stable_offset = max(at.last_stable_offset, stable)
 
@@ -133,6 +136,13 @@ class Ledger:
 
 def _is_visible(transaction: Transaction | None, committed: bool) -> bool:
     return not committed or transaction is None or transaction.state == "committed"
+
+
+def _knows_watermark(partition: Any) -> bool:
+    """Return whether an answer of Fetch has the watermark, which a new leader does not know at once, and the LSO."""
+    knows = partition.high_watermark >= 0
+    refuse(knows != (partition.last_stable_offset >= 0), "one of the high watermark and the LSO is unknown:", partition)
+    return knows
 
 
 def _offsets(partition: Any) -> tuple[int, int, int]:
@@ -339,11 +349,17 @@ class Reader:
             return False
         self._ledger.observe(self._key, partition, known)
         self._take(partition)
+        if not _knows_watermark(partition):
+            return False
         self._end = partition.high_watermark
-        return self.offset >= (partition.last_stable_offset if self._committed else partition.high_watermark)
+        return self.offset >= self._readable_end(partition)
 
     def _leader(self) -> int:
         return self._ledger.universe.leader(*self._key)
+
+    def _readable_end(self, partition: Any) -> int:
+        """Return the end of what the reader may see, -1 if the broker does not know it."""
+        return int(partition.last_stable_offset if self._committed else partition.high_watermark)
 
     async def _earliest(self) -> int:
         topic, index = self._key
@@ -355,7 +371,7 @@ class Reader:
     def _take(self, partition: Any) -> None:
         aborted = sorted((each.first_offset, each.producer_id) for each in partition.aborted_transactions or ())
         open_aborts: set[int] = set()
-        end = partition.last_stable_offset if self._committed else partition.high_watermark
+        end = self._readable_end(partition)
         for base_offset, attributes, producer_id, records in batches_of(partition.records):
             while aborted and aborted[0][0] <= base_offset:
                 open_aborts.add(aborted.pop(0)[1])
@@ -365,7 +381,7 @@ class Reader:
             for offset, value in records:
                 if offset < self.offset:
                     continue
-                refuse(offset >= end, self._key, "offset", offset, "is served above", end)
+                refuse(0 <= end <= offset, self._key, "offset", offset, "is served above", end)
                 hidden = self._committed and attributes & TRANSACTIONAL and producer_id in open_aborts
                 if not hidden:
                     self._ledger.read(self._key, offset, value, committed=self._committed)

@@ -6,6 +6,10 @@ fetch costs one entry in the purgatory. Appends add to a counter, and only a req
 Records from files are read and encoded on the event loop, so a response holds at most 16 MiB of them, whatever the client's
 limits. This bounds the delay of other requests. The client fetches again at once.
 
+A new leader knows at first only a part of what the one before has committed. Until its followers have fetched it serves that part,
+and the response has neither a high watermark nor a last stable offset: they would be lower than those shown before. Clients pass
+over such offsets, as Kafka's do; a session leaves the partition out if it has no records.
+
 Limits: `max_bytes` over the request and `partition_max_bytes` per partition. The first batch of the first partition that has any
 is always returned, so that a consumer with small limits makes progress (KIP-74). Batches are never cut.
 
@@ -262,8 +266,9 @@ def read_partition(
     """
     log = partition.log
     partition.check_leader_epoch(asked.current_leader_epoch)
-    answer.high_watermark = log.high_watermark
-    answer.last_stable_offset = log.last_stable_offset
+    if not partition.is_watermark_behind:
+        answer.high_watermark = log.high_watermark
+        answer.last_stable_offset = log.last_stable_offset
     answer.log_start_offset = log.log_start_offset
     answer.codec = partition.topic.config.compression_type
     if asked.last_fetched_epoch >= 0:

@@ -84,9 +84,10 @@ class FetchContext:
         return 0 if self.session is None else self.session.session_id
 
     def must_tell(self, partition: FetchPartition, high_watermark: int, log_start_offset: int) -> bool:
-        """Return whether the response must include these offsets of a partition without records or error."""
+        """Return whether the response must include these offsets of a partition without records or error. -1: not known now."""
         return not self.incremental or (
-            partition.sent_high_watermark != high_watermark or partition.sent_log_start_offset != log_start_offset
+            high_watermark >= 0
+            and (partition.sent_high_watermark != high_watermark or partition.sent_log_start_offset != log_start_offset)
         )
 
     def told(self, partition: FetchPartition, high_watermark: int, log_start_offset: int, *, had_records: bool) -> None:

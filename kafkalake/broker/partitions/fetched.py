@@ -61,7 +61,7 @@ class StoredRecords(NamedTuple):
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """The response for one partition. Offsets are -1 if `error` leaves them unknown."""
+    """The response for one partition. Offsets are -1 if they are not known: after an `error`, or for a while to a new leader."""
 
     asked: FetchPartition
     error: KafkaError | None = None
