@@ -401,7 +401,9 @@ class Kafkalake(BrokerProcess):
 
     def _command(self) -> Sequence[str]:
         command = [sys.executable, "-m", "kafkalake.cli.main", "broker", "start", "--lake", str(self.lake)]
-        command += ["--listen", self.bootstrap_servers, "--broker-id", str(self.broker_id)]
+        command += ["--broker-id", str(self.broker_id)]
+        if "listeners" not in self._settings:
+            command += ["--listen", self.bootstrap_servers]
         for name, value in self._settings.items():
             command += ["--config", f"{name}={value}"]
         return command

@@ -1,39 +1,42 @@
-"""Three brokers are killed and stopped at random while a producer writes with acks=all: nothing is lost, changed, or goes back.
+"""Three brokers are killed, stopped and cut off at random while a producer writes with acks=all: nothing is lost, changed, or goes
+back.
 
 REPLICA_ROUNDS says how many faults, REPLICA_SEED chooses them (0: at random). A round ends when every replica is in sync again.
+Brokers reach each other through proxies (`broker_proxies`); clients, and the lake with the control store, are always reached. So an
+isolated leader still learns who leads, and a controller without a network still commits.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
+from broker_proxies import ways_of
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_reference import Kafkalake
+from contract.wire_client import WireClient, batch, code, produce_values
+from kafka_reference import BROKERS
 from recording_producer import RecordingProducer, check_nothing_lost_nothing_twice, read_all
+from replica_faults import FAULTS, ReplicaCluster, replica_cluster
 from waiting import wait_until
 
 from kafkalake.dataset import topic_reader
+from kafkalake.metadata.delta import DeltaMetadataStore
 
-ROUNDS = int(os.environ.get("REPLICA_ROUNDS", "8"))
+ROUNDS = int(os.environ.get("REPLICA_ROUNDS", "20"))
 SEED = int(os.environ.get("REPLICA_SEED", "7")) or random.SystemRandom().randrange(1, 2**31)
-BROKERS = 3
 PARTITIONS = 3
 TOPIC = "fire"
-SESSION_MS = 1_500
+SESSION_MS = 1_000
 SETTINGS = {
-    "broker.heartbeat.interval.ms": "300",
+    "broker.heartbeat.interval.ms": "200",
     "broker.session.timeout.ms": str(SESSION_MS),
-    "replica.lag.time.max.ms": "2000",
+    "replica.lag.time.max.ms": "1500",
     "metadata.publish.interval.ms": "200",
     "offsets.topic.replication.factor": "3",
     "internal.segment.bytes": "500000",
@@ -41,21 +44,36 @@ SETTINGS = {
 TIMEOUT_S = 60.0
 
 
-@pytest.fixture
-def brokers(tmp_path: Path) -> Iterator[list[Kafkalake]]:
-    started = [
-        Kafkalake(tmp_path / "lake", directory=tmp_path / f"broker-{each}", broker_id=each, settings=SETTINGS)
-        for each in range(BROKERS)
-    ]
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaCluster]:
+    with replica_cluster(tmp_path_factory.mktemp("fire"), SETTINGS, SESSION_MS / 1000) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        wait_until(lambda: len(admin.list_topics(timeout=5).brokers) == BROKERS)
+        yield cluster
+
+
+def test_an_isolated_leader_acknowledges_nothing_alone_though_it_is_the_controller(cluster: ReplicaCluster) -> None:
+    """It still commits to the control store. Whatever ISR it asks itself for, one replica is too few."""
+    controller = DeltaMetadataStore(cluster.brokers[0].lake).newest_image().controller_id
+    replicas = [controller, *(each for each in range(BROKERS) if each != controller)]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    new = NewTopic("alone", 1, config={"min.insync.replicas": "2"}, replica_assignment=[replicas])
+    admin.create_topics([new])["alone"].result(TIMEOUT_S)
+    wait_until(lambda: in_sync(admin, "alone", 1))
+    others = ",".join(cluster.brokers[each].bootstrap_servers for each in replicas[1:])
+    cluster.proxies.cut(ways_of(controller))
     try:
-        for each in started:
-            each.launch()
-        for each in started:
-            each.wait_until_ready()
-        yield started
+        with WireClient(cluster.brokers[controller].bootstrap_servers, TIMEOUT_S) as client:
+            sent = client.send("Produce", 9, **produce_values("alone", batch([(None, b"alone")])))
+            producer = RecordingProducer(others, "alone", 1).start()
+            producer.wait_for_acknowledged(20, TIMEOUT_S)  # another one leads
+            answer = client.receive("Produce", 9, sent)
+        assert code(answer.responses[0].partition_responses[0].error_code)
     finally:
-        for each in started:
-            each.close()
+        cluster.proxies.heal()
+    producer.stop()
+    wait_until(lambda: in_sync(admin, "alone", 1))
+    check_nothing_lost_nothing_twice(cluster.bootstrap_servers, "alone", producer)
 
 
 class Watch:
@@ -94,89 +112,57 @@ class Watch:
         self._thread.join(TIMEOUT_S)
 
 
-def kill(brokers: list[Kafkalake], chance: random.Random) -> None:
-    """One broker is killed, and started again later."""
-    broker = chance.choice(brokers)
-    broker.kill()
-    time.sleep(chance.choice([0.0, 0.3, 1.0, 2.5]))
-    broker.start()
-
-
-def kill_two(brokers: list[Kafkalake], chance: random.Random) -> None:
-    """Two are killed one after the other: the last one does not acknowledge alone."""
-    ended = chance.sample(brokers, 2)
-    for each in ended:
-        each.kill()
-        time.sleep(chance.choice([0.0, 0.2, 0.7]))
-    for each in chance.sample(ended, 2):
-        each.start()
-
-
-def kill_all(brokers: list[Kafkalake], chance: random.Random) -> None:
-    for each in brokers:
-        each.kill()
-    for each in chance.sample(brokers, BROKERS):
-        each.launch()
-    for each in brokers:
-        each.wait_until_ready()
-
-
-def stop(brokers: list[Kafkalake], chance: random.Random) -> None:
-    """One broker is stopped for longer than its session, and goes on as if nothing had been."""
-    broker = chance.choice(brokers)
-    os.killpg(broker.pid, signal.SIGSTOP)
-    time.sleep(SESSION_MS / 1000 * chance.choice([0.5, 1.5, 2.5]))
-    os.killpg(broker.pid, signal.SIGCONT)
-
-
-FAULTS: tuple[Callable[[list[Kafkalake], random.Random], None], ...] = (kill, kill, stop, stop, kill_two, kill_all)
-
-
-def in_sync(admin: AdminClient) -> bool:
+def in_sync(admin: AdminClient, topic: str, partitions: int) -> bool:
     try:
-        found = admin.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions.values()
+        found = admin.list_topics(topic, timeout=5).topics[topic].partitions.values()
     except KafkaException:
         return False
-    return len(found) == PARTITIONS and all(len(each.isrs) == BROKERS for each in found)
+    return len(found) == partitions and all(len(each.isrs) == BROKERS for each in found)
 
 
-def test_rounds_of_faults_lose_and_change_nothing(brokers: list[Kafkalake]) -> None:
+def test_rounds_of_faults_lose_and_change_nothing(cluster: ReplicaCluster) -> None:
     chance = random.Random(SEED)
-    servers = ",".join(each.bootstrap_servers for each in brokers)
+    servers = cluster.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    wait_until(lambda: len(admin.list_topics(timeout=5).brokers) == BROKERS)
     new = NewTopic(TOPIC, PARTITIONS, BROKERS, config={"min.insync.replicas": "2"})
     admin.create_topics([new])[TOPIC].result(TIMEOUT_S)
-    wait_until(lambda: in_sync(admin))
+    wait_until(lambda: in_sync(admin, TOPIC, PARTITIONS))
     producer = RecordingProducer(servers, TOPIC, PARTITIONS, pause_s=0.02).start()
     with Watch(servers) as watch:
         for number in range(ROUNDS):
             fault = chance.choice(FAULTS)
             print(f"round {number + 1} of seed {SEED}: {fault.__name__}", flush=True)
             producer.wait_for_acknowledged(chance.randrange(20, 400), TIMEOUT_S)
-            fault(brokers, chance)
+            fault(cluster, chance)
             producer.wait_for_acknowledged(200, TIMEOUT_S)
-            wait_until(lambda: in_sync(admin), lambda: f"seed {SEED}: not all replicas are in sync", TIMEOUT_S)
+            wait_until(
+                lambda: in_sync(admin, TOPIC, PARTITIONS),
+                lambda: f"seed {SEED}: not all replicas are in sync",
+                TIMEOUT_S,
+            )
             assert not watch.faults, f"seed {SEED}: {watch.faults[0]}"
     producer.stop()
     assert watch.looks > 0
     assert not producer.failed, f"seed {SEED}: {producer.failed[0]}"
     check_nothing_lost_nothing_twice(servers, TOPIC, producer)
-    _check_readers(brokers, servers)
+    _check_readers(cluster)
 
 
-def _check_readers(brokers: list[Kafkalake], servers: str) -> None:
+def _check_readers(cluster: ReplicaCluster) -> None:
     """The lake has what a Kafka client reads, and the files of all replicas are equal."""
-    through_kafka = {partition: read_all(servers, TOPIC, partition) for partition in range(PARTITIONS)}
+    through_kafka = {
+        partition: read_all(cluster.bootstrap_servers, TOPIC, partition) for partition in range(PARTITIONS)
+    }
+    lake = str(cluster.brokers[0].lake)
     through_arrow: dict[int, dict[int, bytes]] = {partition: {} for partition in range(PARTITIONS)}
-    for batch in topic_reader(str(brokers[0].lake), TOPIC, columns=["partition", "offset", "value"]):
-        for partition, offset, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+    for found in topic_reader(lake, TOPIC, columns=["partition", "offset", "value"]):
+        for partition, offset, value in zip(*(column.to_pylist() for column in found.columns), strict=True):
             through_arrow[partition][offset] = value
     assert through_arrow == through_kafka, f"seed {SEED}"
-    for each in brokers:
+    for each in cluster.brokers:
         each.stop()
     verified = subprocess.run(
-        [sys.executable, "-m", "kafkalake", "log", "verify", str(brokers[0].lake)],
+        [sys.executable, "-m", "kafkalake", "log", "verify", lake],
         capture_output=True,
         text=True,
         timeout=120,
