@@ -15,6 +15,7 @@ from sources import modules, parsed, sources
 
 LEAVES = {
     "__version__",
+    "buffers",
     "clock",
     "close_names",
     "codecs",
@@ -40,8 +41,8 @@ JOBS = {"jobs", "spark", "spark.source", *READER, "reader"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     # The log, and the tables beside it
-    "record": {"errors"},
-    "storage": {"record", "codecs", "errors", "clock", "log_starts", "machine", "ownership", "uuid_text"},
+    "record": {"buffers", "errors"},
+    "storage": {"buffers", "record", "codecs", "errors", "clock", "log_starts", "machine", "ownership", "uuid_text"},
     "world": {"storage", "clock"},
     "cluster": {"errors"},
     "metadata": {"cluster", "metadata.tables", "errors", "clock", "log_starts", "machine", "ownership"}
@@ -67,8 +68,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker.staged": {"broker.transactions", *COORDINATION, *BROKER},
     "broker.publishing": {"broker.coordination", "broker.partitions", "broker.groups", "broker.transactions", *BROKER},
     # The protocol: `broker` and `wire` meet only in `server`
-    "wire": {"wire.messages", "record", "codecs", "errors", "topic_partition", "unsigned_varint"},
-    "wire.messages": {"errors", "unsigned_varint"},
+    "wire": {"buffers", "wire.messages", "record", "codecs", "errors", "topic_partition", "unsigned_varint"},
+    "wire.messages": {"buffers", "errors", "unsigned_varint"},
     "server": {
         "cluster",
         "broker",

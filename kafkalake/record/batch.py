@@ -7,10 +7,10 @@ message body, so that nothing is built per column. `to_arrow` returns them as a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
+from kafkalake.buffers import Buffer
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.schema import HEADERS_TYPE, SCHEMA
@@ -44,7 +44,7 @@ class ProducerBatch:
         return body_to_arrow(self.body, self.layout)
 
 
-def body_to_arrow(body: Any, layout: Int64s, columns: int = at.ALL_COLUMNS) -> pa.RecordBatch:
+def body_to_arrow(body: Buffer | Bytes, layout: Int64s, columns: int = at.ALL_COLUMNS) -> pa.RecordBatch:
     """Return the columns of bit mask `columns` (bit c: field c of `SCHEMA`) of a plain body. No copy: keeps `body` alive."""
     buffer = pa.py_buffer(body)
     numbers = layout.tolist()

@@ -26,9 +26,9 @@ from typing import Protocol
 
 import numpy as np
 
+from kafkalake.buffers import Buffer
 from kafkalake.errors import InvalidRequestError
 from kafkalake.server.request_memory import RequestMemory
-from kafkalake.wire.messages.message import Buffer
 from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
 
 PRODUCES_IN_FLIGHT_MAX = 256

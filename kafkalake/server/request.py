@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
+from kafkalake.buffers import Buffer
 from kafkalake.config.listener import Listener
 from kafkalake.server.authorizer import Operation, Principal, Resource
 from kafkalake.server.turns import LARGE_FRAME_BYTES, TURN_NS
 from kafkalake.wire.messages.codec import encode_response
-from kafkalake.wire.messages.message import Buffer, Response
+from kafkalake.wire.messages.message import Response
 
 if TYPE_CHECKING:
     from kafkalake.server.context import ServerContext

@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from kafkalake.buffers import Buffer
 from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.schema import PREAMBLE, footer
 from kafkalake.storage.files import read_all, write_all
@@ -134,7 +134,7 @@ class ActiveSegment(Segment):
 
     def append(
         self,
-        message: Any,
+        message: Buffer,
         base_offset: int,
         records: int,
         next_offset: int,
@@ -153,7 +153,7 @@ class ActiveSegment(Segment):
         self.content.add(records, next_offset, smallest, largest, largest_at)
         self._end = position + len(message)
 
-    def append_run(self, messages: Any, run: ReplicaRun) -> None:
+    def append_run(self, messages: Buffer, run: ReplicaRun) -> None:
         """Write the bytes of whole messages, which `run` describes. Raise `OSError` if I/O fails, leaving the segment unchanged."""
         origin = self._write(messages)
         self._index_run(run, origin)
@@ -175,7 +175,7 @@ class ActiveSegment(Segment):
         with contextlib.suppress(OSError):
             self.time_index.extend(entries[1].tobytes())
 
-    def _write(self, data: Any) -> int:
+    def _write(self, data: Buffer) -> int:
         """Write bytes behind the last message and return their position. Raise `OSError` if I/O fails."""
         if not self._end:
             self._create()

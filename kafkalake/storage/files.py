@@ -12,9 +12,11 @@ import errno
 import mmap
 import os
 import struct
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+
+from kafkalake.buffers import Buffer
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CACHESTAT = 451
@@ -42,12 +44,12 @@ class Files(Protocol):
         """Read bytes from `position` into `buffer` and return their number, 0 at the end of the file."""
         ...
 
-    def view(self, descriptor: int, length: int, position: int) -> Any:
+    def view(self, descriptor: int, length: int, position: int) -> Buffer:
         """Return the bytes as `read`, for sparse access to a big range: a buffer, possibly without a copy. The file must not
         shrink. May return fewer bytes, as `read`."""
         ...
 
-    def write(self, descriptor: int, data: Any, position: int) -> int:
+    def write(self, descriptor: int, data: Buffer, position: int) -> int:
         """Write bytes-like `data` at `position` and return the number of bytes written, which may be fewer."""
         ...
 
@@ -109,7 +111,7 @@ class RealFiles:
     def read_into(self, descriptor: int, buffer: memoryview, position: int) -> int:
         return os.preadv(descriptor, [buffer], position)
 
-    def view(self, descriptor: int, length: int, position: int) -> Any:
+    def view(self, descriptor: int, length: int, position: int) -> Buffer:
         length = min(length, self.size(descriptor) - position)
         if length <= 0:
             return b""
@@ -119,7 +121,7 @@ class RealFiles:
             return self.read(descriptor, length, position)
         return memoryview(mapped)[lead:]
 
-    def write(self, descriptor: int, data: Any, position: int) -> int:
+    def write(self, descriptor: int, data: Buffer, position: int) -> int:
         return os.pwrite(descriptor, data, position)
 
     def truncate(self, descriptor: int, size: int) -> None:
@@ -164,7 +166,7 @@ def make_durable_directory(files: Files, path: str) -> None:
         files.sync_directory(os.path.dirname(each) or ".")
 
 
-def write_all(files: Files, descriptor: int, data: Any, position: int) -> None:
+def write_all(files: Files, descriptor: int, data: Buffer, position: int) -> None:
     """Write all of `data` (bytes-like, one byte per item) at `position`, retrying short writes. Raise `OSError` if I/O fails."""
     written = files.write(descriptor, data, position)
     if written == len(data):

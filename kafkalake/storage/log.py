@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from kafkalake.buffers import Buffer
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaStorageError, LakeError, as_value
 from kafkalake.record.batch import ProducerBatch
@@ -151,7 +152,7 @@ class Log(LogFollower):
             self._state.producers.end(marker, offset, group.now_ms)
             return AppendResult(offset, offset, -1, self._state.log_start_offset)
 
-    def append_replica(self, messages: Any, segment_base_offset: int, *, ends_segment: bool = False) -> Appended:
+    def append_replica(self, messages: Buffer, segment_base_offset: int, *, ends_segment: bool = False) -> Appended:
         """Append whole messages of the leader (bytes-like, from `read_replica`) as they are, and return their place.
 
         They are in the leader's segment at `segment_base_offset`, and with `ends_segment` they are its last. The log rolls where

@@ -7,8 +7,9 @@ Producers, leader epochs, indexes and aborted transactions follow from the heade
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from kafkalake.buffers import Buffer
 from kafkalake.errors import CorruptSegmentError, DivergedLogError, KafkaStorageError
 from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.leader_epochs import LeaderEpochs
@@ -42,7 +43,7 @@ class LogCopy:
         """Whether a truncation or a reopening has failed, so that the log may not be what the files are."""
         self._is_repeatable = False
 
-    def append(self, messages: Any, segment_base_offset: int, *, ends_segment: bool) -> Appended:
+    def append(self, messages: Buffer, segment_base_offset: int, *, ends_segment: bool) -> Appended:
         """Append messages as `Log.append_replica`. Raise `OSError` if I/O fails."""
         self._check_finished()
         state = self._state
@@ -116,7 +117,7 @@ class LogCopy:
         self._segments.load(recovered)
         self._is_unfinished = False
 
-    def _write(self, messages: Any, run: ReplicaRun, segment_base_offset: int) -> None:
+    def _write(self, messages: Buffer, run: ReplicaRun, segment_base_offset: int) -> None:
         if segment_base_offset > self._state.log_end_offset:
             raise DivergedLogError(f"{self._access.directory}: the leader's segment begins at {segment_base_offset}")
         if self._segments.ends_in_sealed(segment_base_offset):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
 
+from kafkalake.buffers import Buffer
 from kafkalake.ownership import Ownership
 from kafkalake.storage.files import Files
 
@@ -35,7 +35,7 @@ class OwnedFiles:
             self._require(path)
         return self._files.open(path, write=write, create=create)
 
-    def write(self, descriptor: int, data: Any, position: int) -> int:
+    def write(self, descriptor: int, data: Buffer, position: int) -> int:
         if not self._is_certain():
             raise OSError(errno.EROFS, _REASON)
         return self._write(descriptor, data, position)

@@ -6,10 +6,11 @@ left of the messages is a `ReplicaRun`, the content of index entries, producers 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from kafkalake.buffers import Buffer
 from kafkalake.errors import CorruptMessageError, DivergedLogError, OffsetOutOfRangeError
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
@@ -47,7 +48,7 @@ class ReplicaRun(NamedTuple):
     has_aborts: bool
 
 
-def verify_run(messages: Any, log_end_offset: int, leader_epoch: int) -> ReplicaRun:
+def verify_run(messages: Buffer, log_end_offset: int, leader_epoch: int) -> ReplicaRun:
     """Verify whole messages (bytes-like, at least one) that continue a log with its newest epoch, and return their run.
 
     Raise CorruptMessageError if bytes are damaged, missing or no messages, or offsets do not follow each other or epochs

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
+from kafkalake.buffers import Buffer
 from kafkalake.storage.files import Files, write_all
 from kafkalake.storage.log_access import LogAccess
 from kafkalake.storage.segment_names import DATA_SUFFIX, file_name
@@ -23,14 +23,14 @@ class SegmentCopy:
         self.generation = generation
         self.position = 0
 
-    def write(self, data: Any) -> None:
+    def write(self, data: Buffer) -> None:
         """Append bytes to the file."""
         with self._access.guarded("copy"):
             self._access.check_open()
             self._write(self._access.files, data)
         self.position += len(data)
 
-    def _write(self, files: Files, data: Any) -> None:
+    def _write(self, files: Files, data: Buffer) -> None:
         descriptor = files.open(self.path, write=True, create=True)
         try:
             if not self.position:

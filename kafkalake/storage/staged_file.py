@@ -15,7 +15,6 @@ import os
 import stat
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 
@@ -141,13 +140,13 @@ class StagedReader:
             raise self._corrupt(0, "no staged file starts like this")
         self._position = len(PREAMBLE)
 
-    def _bytes(self, length: int) -> Any:
+    def _bytes(self, length: int) -> Bytes:
         data = self._files.read(self._descriptor, length, self._position)
         if len(data) != length:
             raise self._corrupt(self._position + len(data), "the file ends early")
         return np.frombuffer(data, dtype=np.uint8)
 
-    def _length_of(self, data: Any, left: int) -> int:
+    def _length_of(self, data: Bytes, left: int) -> int:
         """Return the bytes of the message at the start of `data`, which holds only a part of it."""
         lengths = np.zeros(3, dtype=np.int64)
         status = check_frame(data, 0, len(data), lengths)

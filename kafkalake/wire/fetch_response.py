@@ -9,9 +9,9 @@ import struct
 from collections.abc import Sequence
 from uuid import UUID
 
+from kafkalake.buffers import Buffer
 from kafkalake.unsigned_varint import append_unsigned_varint
 from kafkalake.wire.current_leader import CurrentLeader, Node, append_nodes, leader_value
-from kafkalake.wire.messages.message import Buffer
 from kafkalake.wire.messages.schemas import OWN_FROM
 
 _INT32 = struct.Struct(">i")

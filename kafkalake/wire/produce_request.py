@@ -7,7 +7,7 @@ equal. Tagged fields (none are known) are skipped. Source: ProduceRequest in Kaf
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from kafkalake.errors import InvalidRequestError
@@ -51,7 +51,7 @@ class ManyPartitionsError(Exception):
     """A request has more topics and batches than the caller's bound."""
 
 
-def read_produce(frame: Any, position: int, version: int, partitions_max: int = PARTITIONS_MAX) -> ProduceBody:
+def read_produce(frame: memoryview, position: int, version: int, partitions_max: int = PARTITIONS_MAX) -> ProduceBody:
     """Decode the body at `frame[position:]`. Record batches are views of `frame`.
 
     Raise `InvalidRequestError` if it is malformed or exceeds `PARTITIONS_MAX`, `ManyPartitionsError` if it exceeds a smaller
@@ -73,12 +73,12 @@ def read_produce(frame: Any, position: int, version: int, partitions_max: int = 
     return body
 
 
-def _check(count: int, frame: Any, position: int) -> None:
+def _check(count: int, frame: memoryview, position: int) -> None:
     if count < 0 or count > len(frame) - position:
         raise InvalidRequestError(f"{count} elements or bytes are announced at byte {position} of {len(frame)}")
 
 
-def _read_flexible(frame: Any, position: int, version: int, left: int) -> tuple[ProduceBody, int]:
+def _read_flexible(frame: memoryview, position: int, version: int, left: int) -> tuple[ProduceBody, int]:
     """Decode the flexible versions. A varint of one byte, the common case, is read in place, and so is an empty tag section."""
     length = frame[position]
     position += 1
@@ -125,7 +125,7 @@ def _read_flexible(frame: Any, position: int, version: int, left: int) -> tuple[
     return ProduceBody(transactional_id, acks, timeout_ms, topics), position
 
 
-def _read_partitions(frame: Any, position: int, count: int) -> tuple[list[tuple[int, memoryview | None]], int]:
+def _read_partitions(frame: memoryview, position: int, count: int) -> tuple[list[tuple[int, memoryview | None]], int]:
     partitions: list[tuple[int, memoryview | None]] = []
     size = len(frame)
     unpack_index = _INT32.unpack_from
@@ -147,7 +147,7 @@ def _read_partitions(frame: Any, position: int, count: int) -> tuple[list[tuple[
     return partitions, position
 
 
-def _read_plain(frame: Any, position: int, left: int) -> tuple[ProduceBody, int]:
+def _read_plain(frame: memoryview, position: int, left: int) -> tuple[ProduceBody, int]:
     (length,) = _INT16.unpack_from(frame, position)
     position += 2
     transactional_id = None

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kafkalake.buffers import Buffer
 from kafkalake.codecs import NAMES
 from kafkalake.errors import (
     CorruptMessageError,
@@ -43,7 +44,6 @@ from kafkalake.record.message_set import MessageSet
 from kafkalake.wire import batch_header as wire
 from kafkalake.wire import batch_reader, batch_writer, compression
 from kafkalake.wire.arrow_batch import batch_from_arrow
-from kafkalake.wire.messages.message import Buffer
 from kafkalake.wire.record_faults import refuse_records
 
 __all__ = [

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+from kafkalake.buffers import Buffer
 from kafkalake.errors import InvalidRequestError
 
 API_KEY = 10_001
@@ -31,7 +32,7 @@ def encode_request(correlation_id: int, client_id: str, body: Mapping[str, Any])
     return len(frame).to_bytes(4, "big") + frame
 
 
-def body_of_request(frame: Any) -> bytes:
+def body_of_request(frame: Buffer) -> bytes:
     """Return the JSON text of a request's frame (without its size). Raise `InvalidRequestError` if it is malformed or too large."""
     try:
         length = _HEADER.unpack_from(frame, 0)[3]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from kafkalake.buffers import Buffer
 from kafkalake.wire.messages.codec import SIZE_BYTES
-from kafkalake.wire.messages.message import Buffer
 
 _INT32 = struct.Struct(">i")
 _PRODUCE_FLEXIBLE, _FETCH_FLEXIBLE = 9, 12

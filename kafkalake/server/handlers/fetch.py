@@ -27,6 +27,7 @@ from kafkalake.broker.partitions.fetched import (
     Isolation,
     StoredRecords,
 )
+from kafkalake.buffers import Buffer
 from kafkalake.errors import CorruptMessageError, LakeError, UnsupportedCompressionTypeError
 from kafkalake.record import layout as at
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
@@ -36,7 +37,6 @@ from kafkalake.server.request import Request
 from kafkalake.wire.current_leader import CurrentLeader, names_leader
 from kafkalake.wire.fetch_response import FetchResponseEncoder
 from kafkalake.wire.messages import records
-from kafkalake.wire.messages.message import Buffer
 from kafkalake.wire.record_batch import encode_fetched
 
 logger = logging.getLogger(__name__)

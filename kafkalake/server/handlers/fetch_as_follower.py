@@ -10,10 +10,10 @@ from collections.abc import Generator
 from uuid import UUID
 
 from kafkalake.broker.partitions.replica_fetch import FollowedAnswer, FollowedPartition, FollowerFetch
+from kafkalake.buffers import Buffer
 from kafkalake.errors import ClusterAuthorizationError
 from kafkalake.server.request import Request
 from kafkalake.wire.fetch_response import FetchResponseEncoder
-from kafkalake.wire.messages.message import Buffer
 from kafkalake.wire.messages.records import FetchRequest, ReplicaState
 
 _NO_TOPIC_ID = UUID(int=0)

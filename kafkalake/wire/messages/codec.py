@@ -12,8 +12,9 @@ import struct
 from functools import cache
 from typing import Any, NamedTuple, TypeVar, cast
 
+from kafkalake.buffers import Buffer
 from kafkalake.errors import InvalidRequestError
-from kafkalake.wire.messages.message import Buffer, Message
+from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.reading import (
     ELEMENTS_MAX,
     RESPONSE_ELEMENTS_MAX,

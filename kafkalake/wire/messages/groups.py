@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from kafkalake.wire.messages.message import Buffer, Message, Response
+from kafkalake.buffers import Buffer
+from kafkalake.wire.messages.message import Message, Response
 
 
 class FindCoordinatorRequest(Message):

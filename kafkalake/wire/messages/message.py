@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, dataclass_transform
 
-Buffer = bytes | bytearray | memoryview
-
 
 class _MessageType(type):
     """Turns the annotated fields of a class into slots. As `dataclass(slots=True)`, at a hundredth of its cost when imported."""

@@ -31,9 +31,10 @@ from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
+from kafkalake.buffers import Buffer
 from kafkalake.errors import InvalidRequestError
 from kafkalake.unsigned_varint import read_unsigned_varint
-from kafkalake.wire.messages.message import Buffer, Message
+from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.shapes import NUMBERS, Shape, check_fields, shapes, structs
 from kafkalake.wire.messages.source import Source
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from kafkalake.buffers import Buffer
 from kafkalake.wire.messages.cluster import NodeEndpoint
-from kafkalake.wire.messages.message import Buffer, Message, Response
+from kafkalake.wire.messages.message import Message, Response
 
 
 class PartitionProduceData(Message):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafkalake.wire.messages.message import Buffer, Message, Response
+from kafkalake.buffers import Buffer
+from kafkalake.wire.messages.message import Message, Response
 
 
 class ReportedTopic(Message):
