@@ -479,6 +479,18 @@ class Cluster:
 
 
 BROKERS = 3
+
+
+def rack_of(broker_id: int) -> str:
+    """The rack of a broker of three: each has its own."""
+    return f"rack-{broker_id}"
+
+
+def _rack(broker_id: int) -> dict[str, str]:
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    return {"broker.rack": rack_of(broker_id), "replica.selector.class": selector}
+
+
 QUICK_SESSIONS = {"broker.heartbeat.interval.ms": "500", "broker.session.timeout.ms": "2000"}
 
 
@@ -487,7 +499,13 @@ def kafka_cluster(directory: Path, settings: Mapping[str, str] | None = None) ->
     quorum = KafkaQuorum(BROKERS)
     return Cluster(
         [
-            ApacheKafka(directory / f"kafka-{each}", broker_id=each, quorum=quorum, settings=settings, heap="256m")
+            ApacheKafka(
+                directory / f"kafka-{each}",
+                broker_id=each,
+                quorum=quorum,
+                settings={**_rack(each), **(settings or {})},
+                heap="256m",
+            )
             for each in range(BROKERS)
         ]
     )
@@ -501,7 +519,7 @@ def kafkalake_cluster(directory: Path, settings: Mapping[str, str] | None = None
                 directory / "lake",
                 directory=directory / f"kafkalake-{each}",
                 broker_id=each,
-                settings={**QUICK_SESSIONS, **(settings or {})},
+                settings={**QUICK_SESSIONS, **_rack(each), **(settings or {})},
             )
             for each in range(BROKERS)
         ]

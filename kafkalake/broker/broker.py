@@ -27,6 +27,7 @@ from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
 from kafkalake.broker.partitions.fetch import FetchService
 from kafkalake.broker.partitions.fetch_sessions import FetchSessionCache
+from kafkalake.broker.partitions.followed_reads import FollowedReads
 from kafkalake.broker.partitions.isr_changes import IsrChanges
 from kafkalake.broker.partitions.leader_replicas import LeaderReplicas
 from kafkalake.broker.partitions.log_directory import LogDirectory
@@ -123,8 +124,9 @@ class Broker:
             self.config.max_incremental_fetch_session_partitions,
             lambda asked: self.topics.serves(asked.topic, asked.partition),
         )
+        self.followed_reads = FollowedReads(lambda replica: self.replicas.fetchers.find(replica), self.purgatory)
         self.fetcher = FetchService(
-            self.topics, self.fetch_sessions, self.purgatory, clock, lambda: self.config.fetch_max_bytes
+            self.topics, self.fetch_sessions, self.purgatory, clock, lambda: self.config, self.followed_reads
         )
         self.replicas = Replicas(
             broker_id=broker_id,
@@ -135,6 +137,7 @@ class Broker:
             clock=clock,
             settings=lambda: settings.current,
             leaders=leader_replicas,
+            reads=self.followed_reads,
             observer=observer,
             changed=lambda name: self.groups.topic_changed(name),
             moved=lambda topic, index: self._leader_moved(topic, index),

@@ -123,7 +123,6 @@ _REFUSED = {
         "alter.config.policy.",
         "create.topic.policy.",
         "metric.reporters",
-        "replica.selector.class",
     ),
 }
 """Reason -> names, or prefixes if they end with a dot."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from kafkalake.config.membership import MembershipConfig
 from kafkalake.config.setting import Int, Long, Update, define
 
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationConfig(MembershipConfig):
@@ -43,6 +45,12 @@ class ReplicationConfig(MembershipConfig):
         30_000,
         "A follower that has not had all of the leader's records within this time leaves the in-sync replicas.",
         minimum=1,
+    )
+    replica_selector_class: str | None = define(
+        None,
+        "Where it is set to Kafka's RackAwareReplicaSelector, a leader sends consumers with client.rack to a follower in the ISR "
+        "whose broker.rack is theirs. No other class is known.",
+        choices=(RACK_AWARE_SELECTOR,),
     )
     replica_socket_timeout_ms: Int = define(
         30_000, "How long a follower waits for an answer of the leader, at least replica.fetch.wait.max.ms.", minimum=1

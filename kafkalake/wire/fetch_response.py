@@ -76,6 +76,7 @@ class FetchResponseEncoder:
         records: Sequence[Buffer],
         diverging: tuple[int, int] | None,
         leader: CurrentLeader | None = None,
+        preferred_read_replica: int = -1,
     ) -> None:
         """Add a partition. `offsets`: high watermark, last stable offset, log start offset. `aborted`: (producer id, first offset).
 
@@ -95,7 +96,7 @@ class FetchResponseEncoder:
                 if flexible:
                     out.append(0)
         if version >= 11:
-            out += b"\xff\xff\xff\xff"  # no preferred read replica
+            out += _INT32.pack(preferred_read_replica)
         self._append_length(sum(len(piece) for piece in records))
         if records:
             self._pieces += records

@@ -12,6 +12,7 @@ from manual_clock import ManualClock
 from storage.partition_logs import open_log
 
 from kafkalake.broker.partitions.fetchers import Fetchers
+from kafkalake.broker.partitions.followed_reads import FollowedReads
 from kafkalake.broker.partitions.followers import Follower
 from kafkalake.broker.partitions.leader_replicas import (
     AskedReplica,
@@ -21,6 +22,7 @@ from kafkalake.broker.partitions.leader_replicas import (
     ReplicaId,
     SegmentPart,
 )
+from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.cluster.replication import EpochEnd, diverging_epoch
 from kafkalake.config.layers import Settings
 from kafkalake.errors import (
@@ -151,12 +153,15 @@ class ReplicaPairs:
         self.in_thread = 0
         self._later: list[tuple[int, Callable[[], None]]] = []
         config = Settings({name.replace("_", "."): str(value) for name, value in settings.items()}).broker
+        self.purgatory = Purgatory(Timers(self.clock))
+        self.reads = FollowedReads(lambda replica: self.fetchers.find(replica), self.purgatory)
         self.fetchers = Fetchers(
             self.leaders,
             self.clock,
             lambda: config,
             self._run_blocking,
             lambda delay_ms, action: self._later.append((self.clock.monotonic_ms() + delay_ms, action)),
+            self.reads,
             lambda follower, error: self.failed.update({follower.replica: error}),
         )
 

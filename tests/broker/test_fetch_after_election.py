@@ -11,8 +11,10 @@ from leaderships import LedPartition
 from kafkalake.broker.partitions.fetch import FetchRequest, FetchService
 from kafkalake.broker.partitions.fetch_sessions import FetchPartition, FetchSessionCache
 from kafkalake.broker.partitions.fetched import CachedRecords, Fetched, FetchedPartition, Isolation
+from kafkalake.broker.partitions.followed_reads import FollowedReads
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.cluster.image import ClusterImage
+from kafkalake.config.layers import Settings
 
 MAX_WAIT_MS = 100
 NEW_SESSION, NO_SESSION = 0, -1
@@ -32,7 +34,8 @@ class Consumer:
             sessions,
             led.purgatory,
             led.clock,
-            lambda: 1 << 20,
+            lambda: Settings({}).broker,
+            FollowedReads(lambda replica: None, led.purgatory),
         )
 
     def fetch(self, offset: int, session_id: int = 0, session_epoch: int = NO_SESSION) -> list[Fetched]:

@@ -16,6 +16,7 @@ from manual_clock import ManualClock
 from record_batches import simple_batch
 
 from kafkalake.broker.partitions.append_queue import AppendQueue
+from kafkalake.broker.partitions.followed_reads import FollowedReads
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend
@@ -71,6 +72,7 @@ class Broker:
             clock=clock,
             settings=lambda: Settings({}, {}, {}),
             leaders=leaders,
+            reads=FollowedReads(lambda replica: self.replicas.fetchers.find(replica), purgatory),
             observer=observer,
             changed=lambda name: None,
             moved=lambda topic, index: self.moved.append(index),

@@ -14,8 +14,10 @@ from manual_clock import ManualClock
 from record_batches import simple_batch
 from storage.partition_logs import append, open_log
 
+from kafkalake.broker.partitions.followed_reads import FollowedReads
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.partitions.replicas import Replicas
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
@@ -69,6 +71,7 @@ class Here:
             clock=self.clock,
             settings=lambda: settings,
             leaders=self.leaders,
+            reads=FollowedReads(lambda replica: self.replicas.fetchers.find(replica), Purgatory(Timers(self.clock))),
             observer=self.observer,
             changed=lambda name: None,
             moved=lambda topic, index: self.moved.append((index, index in topic.replicas)),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from contract.wire_client import WireClient, batch, code, produce_values
-from kafka_reference import BROKERS, Cluster, Clusters, topic_name
+from contract.wire_client import WireClient, batch, code, produce_values, values_of
+from kafka_reference import BROKERS, Cluster, Clusters, rack_of, topic_name
 from waiting import wait_until
 
 pytestmark = [pytest.mark.peer, pytest.mark.exhaustive]
 
-NOT_LEADER, NOT_COORDINATOR = 6, 16
+OFFSET_OUT_OF_RANGE, NOT_LEADER, NOT_COORDINATOR, UNKNOWN_LEADER_EPOCH = 1, 6, 16, 75
 GROUP, TRANSACTION = 0, 1
 
 
@@ -26,8 +26,13 @@ class Brokers:
 
     def create(self, *leaders: int) -> str:
         """Create a topic of partitions with one replica each on these brokers, and wait until all brokers have it."""
+        return self.create_replicated(*((each,) for each in leaders))
+
+    def create_replicated(self, *replicas: Sequence[int]) -> str:
+        """Create a topic of partitions with these replicas, and wait until all brokers have it."""
         name = topic_name("led")
-        assignments = [{"partition_index": index, "broker_ids": [leader]} for index, leader in enumerate(leaders)]
+        leaders = [each[0] for each in replicas]
+        assignments = [{"partition_index": index, "broker_ids": [*each]} for index, each in enumerate(replicas)]
         wanted = {
             "name": name,
             "num_partitions": -1,
@@ -38,7 +43,7 @@ class Brokers:
         answer = self.clients[0].call("CreateTopics", 7, topics=[wanted], timeout=20_000, validate_only=False)
         assert code(answer.topics[0].error_code) == 0
         for client in self.clients:
-            wait_until(lambda client=client: leaders_of(client, name) == list(leaders))
+            wait_until(lambda client=client: leaders_of(client, name) == leaders)
         return name
 
 
@@ -102,6 +107,84 @@ def test_a_consumer_at_the_wrong_broker_hears_of_the_leader(brokers: Brokers) ->
     assert code(refused.error_code) == NOT_LEADER
     assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (2, 0)
     assert [(each.node_id, each.port) for each in answer.node_endpoints] == [(2, brokers.ports[2])]
+
+
+def read_values(
+    topic: str, offset: int, rack: str | None = "", *, epoch: int = -1, wait_ms: int = 0, isolation: int = 0
+) -> dict[str, Any]:
+    """The fields of a Fetch of version 12, or without a rack of version 10."""
+    partition = {
+        "partition": 0,
+        "current_leader_epoch": epoch,
+        "fetch_offset": offset,
+        "log_start_offset": -1,
+        "partition_max_bytes": 100_000,
+    }
+    since_12 = {} if rack is None else {"last_fetched_epoch": -1}
+    return {
+        "replica_id": -1,
+        "max_wait": wait_ms,
+        "min_bytes": 1,
+        "max_bytes": 100_000,
+        "isolation_level": isolation,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": topic, "partitions": [partition | since_12]}],
+        "forgotten_topics_data": [],
+        **({} if rack is None else {"rack_id": rack}),
+    }
+
+
+def read(client: WireClient, topic: str, offset: int, rack: str | None = "", **more: int) -> Any:
+    """The answer for partition 0."""
+    values = read_values(topic, offset, rack, **more)
+    return client.call("Fetch", 10 if rack is None else 12, **values).responses[0].partitions[0]
+
+
+def produce_three(brokers: Brokers, topic: str) -> None:
+    answer = brokers.clients[0].call("Produce", 10, **produce_values(topic, batch([(None, b"x")] * 3)))
+    assert code(answer.responses[0].partition_responses[0].error_code) == 0
+
+
+def test_a_leader_names_the_follower_in_the_rack_of_a_consumer(brokers: Brokers) -> None:
+    topic = brokers.create_replicated((0, 1, 2))
+    produce_three(brokers, topic)
+    leader = brokers.clients[0]
+    wait_until(lambda: read(leader, topic, 0, rack_of(2)).preferred_read_replica == 2)
+    sent_there = read(leader, topic, 3, rack_of(2))
+    assert (sent_there.preferred_read_replica, code(sent_there.error_code), sent_there.high_watermark) == (2, 0, 3)
+    assert not sent_there.records
+    for rack in (rack_of(0), "another rack", ""):
+        here = read(leader, topic, 0, rack)
+        assert (here.preferred_read_replica, len(values_of(here.records))) == (-1, 3)
+    assert len(values_of(read(leader, topic, 0, None).records)) == 3
+    beyond = read(leader, topic, 9, rack_of(2))
+    assert (beyond.preferred_read_replica, code(beyond.error_code)) == (-1, OFFSET_OUT_OF_RANGE)
+
+
+def test_a_follower_serves_what_is_below_its_watermark(brokers: Brokers) -> None:
+    topic = brokers.create_replicated((0, 1, 2))
+    produce_three(brokers, topic)
+    for follower in brokers.clients[1:]:
+        wait_until(lambda follower=follower: read(follower, topic, 0).high_watermark == 3)
+        for isolation in (0, 1):
+            found = read(follower, topic, 0, isolation=isolation)
+            assert (code(found.error_code), len(values_of(found.records)), found.preferred_read_replica) == (0, 3, -1)
+            assert (found.last_stable_offset, found.log_start_offset) == (3, 0)
+        assert not read(follower, topic, 3).records
+        assert code(read(follower, topic, 4).error_code) == OFFSET_OUT_OF_RANGE
+        assert code(read(follower, topic, 0, epoch=7).error_code) == UNKNOWN_LEADER_EPOCH
+        assert code(read(follower, topic, 0, None).error_code) == NOT_LEADER
+
+
+def test_a_fetch_waits_at_a_follower_as_at_the_leader(brokers: Brokers) -> None:
+    topic = brokers.create_replicated((0, 1, 2))
+    follower = brokers.clients[1]
+    wait_until(lambda: code(read(follower, topic, 0).error_code) == 0)
+    asked = follower.send("Fetch", 12, **read_values(topic, 0, wait_ms=15_000))
+    produce_three(brokers, topic)
+    answer = follower.receive("Fetch", 12, asked).responses[0].partitions[0]
+    assert (code(answer.error_code), len(values_of(answer.records))) == (0, 3)
 
 
 def test_offsets_are_asked_of_the_leader(brokers: Brokers) -> None:

@@ -38,11 +38,14 @@ from kafkalake.broker.partitions.fetched import (
     StoredRecords,
     readable_end,
 )
+from kafkalake.broker.partitions.followed_reads import FollowedReads, FollowedReplica, ReadableReplica
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.clock import Clock
+from kafkalake.cluster.read_replicas import preferred_read_replica
 from kafkalake.cluster.replication import EpochEnd, diverging_epoch
+from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import (
     CorruptMessageError,
     CorruptSegmentError,
@@ -76,6 +79,10 @@ class FetchRequest:
     max_wait_ms: int
     may_read: Callable[[str], bool]
     """Returns whether the client may read the topic of this name."""
+    listener: str = ""
+    """The name of the listener at which the client is connected."""
+    rack: str | None = None
+    """The rack of a consumer that may read from followers ("": it named none), None of one that may not."""
     stored_max_bytes: int = STORED_BYTES_MAX
     """The limit on bytes of records read from files."""
 
@@ -89,13 +96,15 @@ class FetchService:
         sessions: FetchSessionCache,
         purgatory: Purgatory,
         clock: Clock,
-        bytes_max: Callable[[], int],
+        config: Callable[[], BrokerConfig],
+        followed: FollowedReads,
     ) -> None:
         self._topics = topics
+        self._followed = followed
         self._sessions = sessions
         self._purgatory = purgatory
         self._clock = clock
-        self._bytes_max = bytes_max
+        self._config = config
 
     def fetch(
         self, request: FetchRequest, reply: Callable[[Fetched], None]
@@ -116,18 +125,28 @@ class FetchService:
         operation = _FetchOperation(self, request, context, reply)
         return operation if (yield from operation.start(self._purgatory)) else None
 
-    def find(self, asked: FetchPartition, may_read: Callable[[str], bool]) -> Partition:
-        """Return the partition.
+    def find(self, asked: FetchPartition, request: FetchRequest) -> ReadableReplica:
+        """Return the replica here that is read: the leader, or for a consumer that may read from followers another one.
 
-        Raise `TopicAuthorizationError`, or `UnknownTopicOrPartitionError` or `UnknownTopicIdError` if there is none.
+        Raise `TopicAuthorizationError`, or `UnknownTopicOrPartitionError` or `UnknownTopicIdError` if there is no such partition,
+        `NotLeaderOrFollowerError` if there is no such replica here.
         """
         topic = self._topics.find(asked.topic) if isinstance(asked.topic, str) else self._topics.find_id(asked.topic)
         name = asked.topic if topic is None else topic.name
-        if isinstance(name, str) and not may_read(name):
+        if isinstance(name, str) and not request.may_read(name):
             raise TopicAuthorizationError()
         if topic is None:
             raise UnknownTopicOrPartitionError() if isinstance(asked.topic, str) else UnknownTopicIdError()
+        if request.rack is not None and topic.is_led_elsewhere(asked.partition):
+            return self._followed.find(topic, asked.partition)
         return topic.leader(asked.partition)
+
+    def _preferred(self, replica: ReadableReplica, asked: FetchPartition, request: FetchRequest) -> int | None:
+        """Return the follower from which the consumer is to read, None: this replica."""
+        if not request.rack or not isinstance(replica, Partition) or not self._config().replica_selector_class:
+            return None
+        image = self._topics.image
+        return preferred_read_replica(replica.leadership, image, request.listener, request.rack, asked.fetch_offset)
 
     def read(self, request: FetchRequest, context: FetchContext) -> _Read:
         """Read all partitions of the request within its limits and return the result."""
@@ -138,13 +157,14 @@ class FetchService:
 
     def read_into(self, found: _Read, request: FetchRequest, context: FetchContext) -> Generator[None, None, None]:
         """Read like `read`, into `found`. Yields between partitions."""
-        remaining = min(request.max_bytes, self._bytes_max())
+        remaining = min(request.max_bytes, self._config().fetch_max_bytes)
         stored_left, read_left = request.stored_max_bytes, READ_BYTES_MAX
         for asked in context.partitions:
             answer = FetchedPartition(asked)
             try:
-                partition = self.find(asked, request.may_read)
+                partition = self.find(asked, request)
                 found.watched[partition] = readable_bytes(partition, request.isolation)
+                answer.preferred_read_replica = self._preferred(partition, asked, request)
                 limit = min(remaining, asked.partition_max_bytes)
                 first_whole = not found.bytes
                 size = read_partition(
@@ -155,7 +175,7 @@ class FetchService:
                     read_left -= answer.records.messages.size_bytes
                     stored_left = min(stored_left - size, max(read_left, 0))
                 found.bytes += size
-                found.urgent |= answer.diverging is not None
+                found.urgent |= answer.diverging is not None or answer.preferred_read_replica is not None
             except KafkaError as error:
                 answer.error = as_value(error)
                 found.urgent = True
@@ -175,7 +195,7 @@ class _Read:
     """The result of one pass over the partitions. `urgent`: the response must not wait for more bytes."""
 
     answers: list[FetchedPartition] = field(default_factory=list)
-    watched: dict[Partition, int] = field(default_factory=dict)
+    watched: dict[ReadableReplica, int] = field(default_factory=dict)
     """By partition, its `readable_bytes` when it was read."""
     bytes: int = 0
     urgent: bool = False
@@ -192,7 +212,7 @@ class _FetchOperation(DelayedOperation):
         self._request = request
         self._context = context
         self._reply = reply
-        self._bytes_seen: dict[Partition, int] = {}
+        self._bytes_seen: dict[ReadableReplica, int] = {}
         """By partition, its `readable_bytes` when it was last checked."""
         self._bytes_wanted = 0
 
@@ -214,7 +234,7 @@ class _FetchOperation(DelayedOperation):
 
     def is_complete(self, key: Hashable) -> bool:
         """Return whether enough new bytes are readable over all partitions, or this partition was removed."""
-        assert isinstance(key, Partition)
+        assert isinstance(key, Partition | FollowedReplica)
         readable = readable_bytes(key, self._request.isolation)
         self._bytes_wanted -= readable - self._bytes_seen[key]
         self._bytes_seen[key] = readable
@@ -230,14 +250,15 @@ class _FetchOperation(DelayedOperation):
             for each in found.answers
             if each.error is not None
             or each.diverging is not None
+            or each.preferred_read_replica is not None
             or each.records is not None
             or context.must_tell(each.asked, each.high_watermark, each.log_start_offset)
         ]
         self._reply(Fetched(None, context, partitions))
 
 
-def readable_bytes(partition: Partition, isolation: Isolation) -> int:
-    """Return the cumulative bytes appended to a partition and visible at `isolation`. Its growth is the number of new bytes."""
+def readable_bytes(partition: ReadableReplica, isolation: Isolation) -> int:
+    """Return the cumulative bytes appended to a replica and visible at `isolation`. Its growth is the number of new bytes."""
     return partition.stable_bytes if isolation is Isolation.READ_COMMITTED else partition.readable_bytes
 
 
@@ -248,7 +269,7 @@ def corrupt(error: CorruptSegmentError) -> CorruptMessageError:
 
 
 def read_partition(
-    partition: Partition,
+    partition: ReadableReplica,
     asked: FetchPartition,
     isolation: Isolation,
     max_bytes: int,
@@ -271,6 +292,8 @@ def read_partition(
         answer.last_stable_offset = log.last_stable_offset
     answer.log_start_offset = log.log_start_offset
     answer.codec = partition.topic.config.compression_type
+    if answer.preferred_read_replica is not None:
+        return 0
     if asked.last_fetched_epoch >= 0:
         own = EpochEnd(*log.end_offset_for_epoch(asked.last_fetched_epoch))
         answer.diverging = diverging_epoch(asked.last_fetched_epoch, asked.fetch_offset, own, log.log_start_offset)
@@ -301,7 +324,7 @@ def _end_of(records: CachedRecords | StoredRecords, end_offset: int) -> int:
 
 
 def _read_records(
-    partition: Partition,
+    partition: ReadableReplica,
     offset: int,
     end_offset: int,
     max_bytes: int,

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from kafkalake.broker.partitions.fetch_sessions import FetchContext, FetchPartition
-from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.followed_reads import ReadableReplica
 from kafkalake.broker.partitions.wire_cache import EncodedRead
 from kafkalake.cluster.replication import EpochEnd
 from kafkalake.errors import KafkaError
@@ -22,7 +22,7 @@ class Isolation(Enum):
     READ_COMMITTED = 1
 
 
-def readable_end(partition: Partition, isolation: Isolation) -> int:
+def readable_end(partition: ReadableReplica, isolation: Isolation) -> int:
     """Return the offset before which the records are visible at `isolation`."""
     return partition.log.last_stable_offset if isolation is Isolation.READ_COMMITTED else partition.log.high_watermark
 
@@ -41,7 +41,7 @@ class StoredRecords(NamedTuple):
     `first_whole`: the first batch is returned even if it is larger. `generation`: `Partition.reads_generation` of the read.
     """
 
-    partition: Partition
+    partition: ReadableReplica
     generation: int
     messages: MessageSet
     start_offset: int
@@ -72,6 +72,8 @@ class FetchedPartition:
     """(producer id, first offset) of transactions whose records a read_committed consumer skips up to their abort markers."""
     records: CachedRecords | StoredRecords | None = None
     diverging: EpochEnd | None = None
+    preferred_read_replica: int | None = None
+    """The follower from which the consumer is to read instead."""
     codec: str = ""
     """The topic's `compression.type`."""
     _encoded: tuple[memoryview, int, int] | None = field(default=None, init=False)

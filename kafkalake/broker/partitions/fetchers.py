@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from kafkalake.broker.partitions.followed_reads import FollowedReads
 from kafkalake.broker.partitions.followers import PAUSE_MS_MIN, Follower
 from kafkalake.broker.partitions.leader_replicas import (
     AskedReplica,
@@ -48,9 +49,10 @@ class Fetchers:
         config: Callable[[], BrokerConfig],
         run_blocking: RunBlocking,
         later: Callable[[int, Callable[[], None]], object],
+        reads: FollowedReads,
         failed: Callable[[Follower, KafkaError], None],
     ) -> None:
-        """`later(delay_ms, action)` runs an action after a delay.
+        """`later(delay_ms, action)` runs an action after a delay. `reads`: of consumers from these replicas.
 
         `failed` is called with a follower whose log cannot be used any more. It is not fetched any more then.
         """
@@ -59,6 +61,7 @@ class Fetchers:
         self.config = config
         self.run_blocking = run_blocking
         self.later = later
+        self.reads = reads
         self.copies = SegmentCopies(leaders, config, run_blocking)
         self._failed = failed
         self._followers: dict[ReplicaId, Follower] = {}
@@ -95,6 +98,8 @@ class Fetchers:
             {task for each in stopped for task in each.tasks}, {work for each in stopped for work in each.under_way}
         )
         self.copies.forget(stopped)
+        for follower in stopped:
+            self.reads.stopped(follower)
         for key, fetcher in list(self._fetchers.items()):
             if fetcher.is_empty:
                 del self._fetchers[key]
@@ -127,6 +132,7 @@ class Fetchers:
                 task.cancel()
             self.copies.forget([follower])
             self._failed(follower, error)
+            self.reads.stopped(follower)
 
 
 class _Fetcher:
@@ -279,6 +285,7 @@ class _Fetcher:
             if fetched.whole is not None:
                 copying = asyncio.get_running_loop().create_task(self._copy(follower, fetched.whole))
                 follower.copy_by(copying, is_next=True)
+            self._fetchers.reads.advanced(follower, len(fetched.messages))
             if len(fetched.messages):
                 self._followers[follower.replica] = self._followers.pop(follower.replica)
 

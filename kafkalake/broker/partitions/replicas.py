@@ -19,6 +19,7 @@ from uuid import UUID
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.partitions.fetchers import Fetchers
+from kafkalake.broker.partitions.followed_reads import FollowedReads
 from kafkalake.broker.partitions.followers import Follower
 from kafkalake.broker.partitions.idle_logs import IdleLogs, LogWork
 from kafkalake.broker.partitions.leader_replicas import LeaderReplicas
@@ -71,6 +72,7 @@ class Replicas:
         clock: Clock,
         settings: Callable[[], Settings],
         leaders: LeaderReplicas,
+        reads: FollowedReads,
         observer: ReplicaObserver,
         changed: Callable[[str], None],
         moved: Callable[[Topic, int], None],
@@ -79,7 +81,8 @@ class Replicas:
         advance: Callable[[Partition], None],
         leave: Callable[[Partition], None],
     ) -> None:
-        """Create the replicas. `settings` returns the broker's current settings. `leaders`: on other brokers.
+        """Create the replicas. `settings` returns the broker's current settings. `leaders`: on other brokers. `reads`:
+        of consumers from replicas that follow.
 
         `changed` is called with the name of each topic created, deleted or given more partitions.
         `moved` is called with each partition that is led here from now on, in a newer epoch, or no longer.
@@ -101,7 +104,9 @@ class Replicas:
         self._leave = leave
         self._idle = IdleLogs(run_blocking)
         self._retired = RetiredLogs(logs, run_blocking, later)
-        self._fetchers = Fetchers(leaders, clock, lambda: settings().broker, run_blocking, later, self._log_failed)
+        self._fetchers = Fetchers(
+            leaders, clock, lambda: settings().broker, run_blocking, later, reads, self._log_failed
+        )
         self._lock = asyncio.Lock()
         self._failed_in: dict[ReplicaId, int] = {}
         """By replica whose log has failed while it led, the leader epoch."""

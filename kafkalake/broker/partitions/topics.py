@@ -41,8 +41,12 @@ class Topic:
         """
         replica = self.replicas.get(index)
         if replica is None:
-            raise NotLeaderOrFollowerError() if 0 <= index < len(self.registrations) else UnknownTopicOrPartitionError()
+            raise NotLeaderOrFollowerError() if self.is_led_elsewhere(index) else UnknownTopicOrPartitionError()
         return replica
+
+    def is_led_elsewhere(self, index: int) -> bool:
+        """Return whether the topic has such a partition, and this broker does not lead it."""
+        return index not in self.replicas and 0 <= index < len(self.registrations)
 
     @property
     def election_rules(self) -> ElectionRules:

@@ -1,6 +1,7 @@
 """Fetch (1), versions 4-18: records from an offset on, with long poll and incremental sessions.
 
-- 5: log start offset. 7: sessions (KIP-227). 9: current leader epoch (KIP-320). 10: zstd. 11: rack. 12: flexible, last
+- 5: log start offset. 7: sessions (KIP-227). 9: current leader epoch (KIP-320). 10: zstd. 11: rack and preferred replica; a
+  consumer may read from a follower (KIP-392). 12: flexible, last
   fetched epoch and diverging epoch (KIP-595), the current leader with an error (KIP-951). 13: topics by id (KIP-516).
   16: the current leader's address. 15, 17, 18: differ for replicas only; 18 sends the leader a follower's high watermark
   (KIP-1166). Brokers that follow use 18 (`fetch_as_follower`).
@@ -43,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 _NO_TOPIC_ID = UUID(int=0)
 _ZSTD_SINCE = 10
+_RACKS_SINCE = 11
 _FOLLOWERS_SINCE = 18
 INLINE_BYTES = 128 * 1024
 """Most bytes compressed on the event loop: 4 ms of gzip. More are compressed in a thread."""
@@ -86,6 +88,8 @@ def handle(request: Request[records.FetchRequest]) -> Generator[None, None, None
         body.max_bytes,
         body.max_wait,
         lambda name: request.allows(Resource.TOPIC, name),
+        request.listener,
+        body.rack_id if request.version >= _RACKS_SINCE else None,
         request.context.unread_answers.answer_bytes_max(STORED_BYTES_MAX),
     )
     broker = request.context.broker
@@ -191,6 +195,7 @@ def _encode_partition(
         pieces,
         partition.diverging,
         leader_of(asked) if names_leader(partition.error) else None,
+        -1 if partition.preferred_read_replica is None else partition.preferred_read_replica,
     )
 
 
