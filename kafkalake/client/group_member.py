@@ -25,6 +25,7 @@ from kafkalake.errors import (
 )
 from kafkalake.wire.consumer_protocol import (
     Assignment,
+    Subscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -115,7 +116,9 @@ class GroupMember:
             rebalance_timeout=REBALANCE_TIMEOUT_MS,
             member_id=self._member_id,
             protocol_type=_PROTOCOL_TYPE,
-            protocols=[JoinGroupRequestProtocol(name=_ASSIGNOR, metadata=encode_subscription([self.topic]))],
+            protocols=[
+                JoinGroupRequestProtocol(name=_ASSIGNOR, metadata=encode_subscription(Subscription((self.topic,))))
+            ],
         )
 
         def check(answer: JoinGroupResponse) -> None:
@@ -127,7 +130,9 @@ class GroupMember:
         self._generation = joined.generation_id
         assignments = []
         if joined.leader == self._member_id:
-            subscriptions = {member.member_id: decode_subscription(bytes(member.metadata)) for member in joined.members}
+            subscriptions = {
+                member.member_id: decode_subscription(bytes(member.metadata)).topics for member in joined.members
+            }
             assigned = assign_ranges(subscriptions, self._partition_counts(subscriptions.values()))
             assignments = [
                 SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(partitions))

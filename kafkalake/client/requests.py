@@ -66,7 +66,7 @@ OFFSET_COMMIT = ClientApi(8, offsets.OffsetCommitRequest, offsets.OffsetCommitRe
 OFFSET_FETCH = ClientApi(9, offsets.OffsetFetchRequest, offsets.OffsetFetchResponse, 5, 7)
 # Later versions name several groups.
 FIND_COORDINATOR = ClientApi(10, groups.FindCoordinatorRequest, groups.FindCoordinatorResponse, 1, 3)
-JOIN_GROUP = ClientApi(11, groups.JoinGroupRequest, groups.JoinGroupResponse, 2, 5)
+JOIN_GROUP = ClientApi(11, groups.JoinGroupRequest, groups.JoinGroupResponse, 2, 9)
 HEARTBEAT = ClientApi(12, groups.HeartbeatRequest, groups.HeartbeatResponse, 0, 3)
 # Later versions name several members.
 LEAVE_GROUP = ClientApi(13, groups.LeaveGroupRequest, groups.LeaveGroupResponse, 0, 2)
@@ -78,6 +78,7 @@ CREATE_TOPICS = ClientApi(19, topics.CreateTopicsRequest, topics.CreateTopicsRes
 DELETE_TOPICS = ClientApi(20, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse, 1, 5)
 DELETE_TOPICS_BY_ID = ClientApi(20, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse, 6, 6)
 DELETE_RECORDS = ClientApi(21, records.DeleteRecordsRequest, records.DeleteRecordsResponse, 0, 2)
+OFFSET_FOR_LEADER_EPOCH = ClientApi(23, records.OffsetForLeaderEpochRequest, records.OffsetForLeaderEpochResponse, 3, 4)
 INIT_PRODUCER_ID = ClientApi(22, transactions.InitProducerIdRequest, transactions.InitProducerIdResponse, 0, 4)
 # Later versions are for brokers.
 ADD_PARTITIONS_TO_TXN = ClientApi(
@@ -107,6 +108,9 @@ OFFSET_DELETE = ClientApi(47, offsets.OffsetDeleteRequest, offsets.OffsetDeleteR
 DESCRIBE_CLUSTER = ClientApi(60, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, 0, 2)
 DESCRIBE_TOPIC_PARTITIONS = ClientApi(
     75, cluster.DescribeTopicPartitionsRequest, cluster.DescribeTopicPartitionsResponse, 0, 0
+)
+CONSUMER_GROUP_HEARTBEAT = ClientApi(
+    68, groups.ConsumerGroupHeartbeatRequest, groups.ConsumerGroupHeartbeatResponse, 0, 1
 )
 CONSUMER_GROUP_DESCRIBE = ClientApi(69, groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse, 0, 1)
 DESCRIBE_PRODUCERS = ClientApi(61, transactions.DescribeProducersRequest, transactions.DescribeProducersResponse, 0, 0)

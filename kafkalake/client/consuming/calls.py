@@ -1,0 +1,332 @@
+"""The calls of a consumer as scripts: generators that say when they wait, and what of the application is called.
+
+So `consumer.Consumer`, which blocks, and `aio.Consumer`, which awaits, are the same code: both run these scripts, and differ in how
+they wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from kafkalake.client.cluster import PartitionInfo
+from kafkalake.client.consuming.commits import Committed, Offsets
+from kafkalake.client.consuming.core import ConsumerCore
+from kafkalake.client.consuming.fetched import RawRecord
+from kafkalake.client.consuming.listeners import CommitCallback, ConsumerInterceptor, RebalanceListener
+from kafkalake.client.consuming.membership import Change
+from kafkalake.client.consuming.offset_lookups import Found
+from kafkalake.client.consuming.operation import Operation
+from kafkalake.client.consuming.records import ConsumerRecord
+from kafkalake.client.consuming.settings import ConsumerSettings
+from kafkalake.client.consuming.subscriptions import EARLIEST, LATEST
+from kafkalake.client.errors import ClientTimeoutError, SerializationError
+from kafkalake.client.serialization import Deserializer
+from kafkalake.clock import Clock
+from kafkalake.errors import KafkaLakeError
+from kafkalake.topic_partition import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Wait(NamedTuple):
+    """Let the edge work until there is news, at most until a time."""
+
+    until_ms: int
+
+
+class Call(NamedTuple):
+    """Call something of the application, and wait for it."""
+
+    call: Callable[[], object]
+
+
+Script: TypeAlias = Generator[Wait | Call, object, T]
+
+
+class RecordDeserializationError(SerializationError):
+    """A record's key or value cannot be deserialized. The position stays at it: `seek` behind it to go on."""
+
+    def __init__(self, partition: TopicPartition, offset: int, reason: Exception) -> None:
+        super().__init__(f"the record at offset {offset} of partition {partition[0]}-{partition[1]}: {reason}")
+        self.partition = partition
+        self.offset = offset
+
+
+class ConsumerCalls:
+    """See the module. Timeouts are milliseconds."""
+
+    def __init__(
+        self,
+        core: ConsumerCore,
+        settings: ConsumerSettings,
+        clock: Clock,
+        deserializers: tuple[Deserializer | None, Deserializer | None],
+        interceptors: Sequence[ConsumerInterceptor],
+    ) -> None:
+        """deserializers: of keys and of values, None for bytes."""
+        self.core = core
+        self._settings = settings
+        self._clock = clock
+        self._key_deserializer, self._value_deserializer = deserializers
+        self._interceptors = interceptors
+        self._listener: RebalanceListener | None = None
+        self._error: KafkaLakeError | None = None
+        self._ended_commits: deque[Callable[[], object]] = deque()
+
+    # Polling
+
+    def listen(self, listener: RebalanceListener | None) -> None:
+        """Have `listener` hear of the following rebalances."""
+        self._listener = listener
+
+    def poll(self, timeout_ms: int, limit: int) -> Script[list[ConsumerRecord[Any, Any]]]:
+        """Return up to `limit` records, [] if none came in time."""
+        records = yield from self._poll(timeout_ms, lambda: self._take_records(limit))
+        return self._intercepted(records)
+
+    def poll_arrow(self, timeout_ms: int, limit: int) -> Script[list[pa.RecordBatch]]:
+        """Return batches of at least `limit` records in all, if there are so many."""
+        return (yield from self._poll(timeout_ms, lambda: self._take_arrow(limit)))
+
+    def _poll(self, timeout_ms: int, take: Callable[[], list[T]]) -> Script[list[T]]:
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            self._raise_kept_error()
+            self.core.begin_poll(now_ms)
+            yield from self._call_back()
+            yield from self._rebalance()
+            if self.core.fetcher.has_records and (found := take()):
+                # What comes next is asked for while the application works on these.
+                yield Wait(0)
+                return found
+            if now_ms >= deadline_ms:
+                return []
+            yield Wait(deadline_ms)
+
+    def _take_records(self, limit: int) -> list[ConsumerRecord[Any, Any]]:
+        found: list[ConsumerRecord[Any, Any]] = []
+        try:
+            while len(found) < limit and (records := self.core.fetcher.take_records(limit - len(found))):
+                found += self._deserialized(records)
+        except KafkaLakeError as error:
+            self._keep_or_raise(error, found)
+        return found
+
+    def _take_arrow(self, limit: int) -> list[pa.RecordBatch]:
+        found: list[pa.RecordBatch] = []
+        rows = 0
+        try:
+            while rows < limit and (batch := self.core.fetcher.take_arrow()) is not None:
+                found.append(batch)
+                rows += batch.num_rows
+        except KafkaLakeError as error:
+            self._keep_or_raise(error, found)
+        return found
+
+    def _keep_or_raise(self, error: KafkaLakeError, found: list[T]) -> None:
+        """Raise an error in the next poll, if records came before it."""
+        if not found:
+            raise error
+        self._error = error
+
+    def _deserialized(self, records: list[RawRecord]) -> Iterable[ConsumerRecord[Any, Any]]:
+        key, value = self._key_deserializer, self._value_deserializer
+        if key is None and value is None:
+            return records
+        found: list[ConsumerRecord[Any, Any]] = []
+        for record in records:
+            topic, headers = record.topic, record.headers
+            try:
+                made_key = record.key if key is None else key.deserialize(topic, headers, record.key)
+                made_value = record.value if value is None else value.deserialize(topic, headers, record.value)
+            except Exception as error:
+                partition = record.topic, record.partition
+                self.core.fetcher.return_to(partition, record.offset)
+                self._error = RecordDeserializationError(partition, record.offset, error)
+                break
+            found.append(tuple.__new__(ConsumerRecord, (*record[:5], made_key, made_value, *record[7:])))
+        if not found:
+            self._raise_kept_error()
+        return found
+
+    def _raise_kept_error(self) -> None:
+        if self._error is not None:
+            kept, self._error = self._error, None
+            raise kept
+
+    def _intercepted(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
+        for interceptor in self._interceptors if records else ():
+            try:
+                records = list(interceptor.on_consume(records))
+            except Exception:
+                _log.warning("an interceptor failed in on_consume", exc_info=True)
+        return records
+
+    # Rebalances
+
+    def _rebalance(self) -> Script[None]:
+        change = self.core.change
+        if change is None:
+            return
+        operation = self.core.begin_change(change, self._clock.monotonic_ms())
+        if operation is not None:
+            try:
+                yield from self._result(operation)
+            except KafkaLakeError as error:
+                _log.warning("offsets were not committed before partitions were revoked: %s", error)
+        yield from self._give_up(change)
+        self.core.take_over(change)
+        if change.is_complete and self._listener is not None:
+            listener = self._listener
+            yield Call(lambda: listener.on_partitions_assigned(sorted(change.added)))
+        self.core.end_change(self._clock.monotonic_ms())
+
+    def _give_up(self, change: Change) -> Script[None]:
+        listener = self._listener
+        try:
+            if listener is not None and change.revoked:
+                yield Call(lambda: listener.on_partitions_revoked(sorted(change.revoked)))
+            if listener is not None and change.lost:
+                yield Call(lambda: listener.on_partitions_lost(sorted(change.lost)))
+        finally:
+            self.core.give_up(change)
+
+    # Commits
+
+    def commit(self, offsets: Offsets | None, timeout_ms: int) -> Script[None]:
+        """Commit `offsets`, or all positions, and wait for it."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        committed = self.core.positions() if offsets is None else dict(offsets)
+        yield from self._result(self.core.commit(committed, deadline_ms, is_repeated=True))
+        self._report_commit(committed)
+        yield from self._call_back()
+
+    def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
+        """Commit `offsets`, or all positions. `callback` is called in a later call of this consumer."""
+        deadline_ms = self._clock.monotonic_ms() + self._settings.default_api_timeout_ms
+        committed = self.core.positions() if offsets is None else dict(offsets)
+        operation = self.core.commit(committed, deadline_ms, is_repeated=False)
+
+        def ended() -> None:
+            if operation.error is None:
+                self._report_commit(committed)
+            if callback is not None:
+                self._ended_commits.append(lambda: callback(committed, operation.error))
+
+        operation.when_done(ended)
+
+    def _report_commit(self, offsets: Mapping[TopicPartition, Any]) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.on_commit(offsets)
+            except Exception:
+                _log.warning("an interceptor failed in on_commit", exc_info=True)
+
+    def _call_back(self) -> Script[None]:
+        while self._ended_commits:
+            yield Call(self._ended_commits.popleft())
+
+    # Questions
+
+    def committed(self, partitions: Collection[TopicPartition], timeout_ms: int) -> Script[Committed]:
+        """Return what was committed."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        return (yield from self._result(self.core.committed(partitions, deadline_ms)))
+
+    def offsets_for_times(self, timestamps: Mapping[TopicPartition, int], timeout_ms: int) -> Script[Found]:
+        """Return the first offsets at or after times."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        return (yield from self._result(self.core.offsets_for_times(timestamps, deadline_ms)))
+
+    def edge_offsets(
+        self, partitions: Collection[TopicPartition], is_end: bool, timeout_ms: int
+    ) -> Script[dict[TopicPartition, int]]:
+        """Return the first offsets of partitions, or the offsets after their last readable records."""
+        timestamps = dict.fromkeys(partitions, LATEST if is_end else EARLIEST)
+        found = yield from self.offsets_for_times(timestamps, timeout_ms)
+        return {partition: each.offset for partition, each in found.items() if each is not None}
+
+    def position(self, partition: TopicPartition, timeout_ms: int) -> Script[int]:
+        """Return the offset of the next record, once it is known."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        while (position := self.core.subscriptions.state(partition).position) is None:
+            now_ms = self._clock.monotonic_ms()
+            if now_ms >= deadline_ms:
+                raise ClientTimeoutError(
+                    f"the position of partition {partition[0]}-{partition[1]} was not found in time"
+                )
+            self.core.raise_errors(now_ms)
+            yield Wait(deadline_ms)
+        return position
+
+    def partitions_for(self, topic: str, timeout_ms: int) -> Script[tuple[PartitionInfo, ...]]:
+        """Return the partitions of a topic. Raise its error if it has one that is not retriable, or still has it at the end."""
+        metadata = self.core.metadata
+        metadata.add([topic])
+        yield from self._metadata(timeout_ms, lambda: topic in metadata.cluster.topics)
+        return metadata.cluster.topics[topic].partitions
+
+    def topics(self, timeout_ms: int) -> Script[dict[str, tuple[PartitionInfo, ...]]]:
+        """Return the partitions of all topics."""
+        metadata = self.core.metadata
+        before = metadata.version
+        self.core.list_topics(True)
+        try:
+            yield from self._metadata(timeout_ms, lambda: metadata.version > before)
+        finally:
+            self.core.list_topics(False)
+        return {name: info.partitions for name, info in metadata.cluster.topics.items()}
+
+    def _metadata(self, timeout_ms: int, is_known: Callable[[], bool]) -> Script[None]:
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        metadata = self.core.metadata
+        while not is_known():
+            now_ms = self._clock.monotonic_ms()
+            if now_ms >= deadline_ms:
+                errors = list(metadata.cluster.errors.values())
+                raise metadata.error or (errors[0] if errors else ClientTimeoutError("metadata did not come in time"))
+            self.core.raise_errors(now_ms)
+            yield Wait(deadline_ms)
+
+    def _result(self, operation: Operation[T]) -> Script[T]:
+        while not operation.is_done:
+            self.core.raise_unreachable(self._clock.monotonic_ms())
+            yield Wait(operation.deadline_ms)
+        return operation.result()
+
+    # The end
+
+    def unsubscribe(self) -> Script[None]:
+        """Give the partitions up, leave the group, forget everything."""
+        yield from self._leave()
+        self.core.unsubscribe()
+
+    def close(self, timeout_ms: int) -> Script[None]:
+        """Commit if that is automatic, give the partitions up, leave the group."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        operation = self.core.begin_close(deadline_ms)
+        if operation is not None:
+            try:
+                yield from self._result(operation)
+            except KafkaLakeError as error:
+                _log.warning("offsets were not committed when the consumer was closed: %s", error)
+        yield from self._call_back()
+        yield from self._leave()
+        self.core.end_sessions(self._clock.monotonic_ms())
+        yield Wait(0)
+
+    def _leave(self) -> Script[None]:
+        if self.core.subscriptions.is_by_group:
+            partitions = frozenset(self.core.subscriptions.partitions)
+            if partitions:
+                yield from self._give_up(Change(frozenset(), revoked=partitions))
+            self.core.leave(self._clock.monotonic_ms())
+            yield Wait(0)

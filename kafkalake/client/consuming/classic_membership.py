@@ -1,0 +1,432 @@
+"""A member of a classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup as a pure state machine.
+
+    UNJOINED, STABLE --(the application polls, and a join is due)--> PREPARING: partitions are given up
+    PREPARING --(the application has done so)--> JOINING --> SYNCING --> ASSIGNING --(again the application)--> STABLE
+
+With the eager protocol PREPARING gives up all partitions; with the cooperative one (KIP-429) only what ASSIGNING shows to go to
+others, and then the member joins again. A member whose id or generation is refused has lost its partitions. Source: KIP-62,
+KIP-345, KIP-394, KIP-429; Kafka protocol guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+from kafkalake.client.consuming.assignors import Assignor, GroupMember
+from kafkalake.client.consuming.membership import (
+    COORDINATOR_MOVED,
+    Change,
+    GroupRequest,
+    Identity,
+    PartitionCounts,
+)
+from kafkalake.client.consuming.settings import ConsumerSettings
+from kafkalake.client.consuming.subscriptions import Subscriptions
+from kafkalake.client.requests import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, error_name
+from kafkalake.errors import (
+    IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    KafkaError,
+    KafkaLakeError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+    error_for_code,
+)
+from kafkalake.topic_partition import TopicPartition
+from kafkalake.wire.consumer_protocol import (
+    NO_GENERATION,
+    Subscription,
+    by_topic,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from kafkalake.wire.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from kafkalake.wire.messages.message import Message
+
+PROTOCOL_TYPE = "consumer"
+_JOIN_EXTRA_MS = 5_000
+"""JoinGroup is answered when all members have joined, at the latest after the rebalance timeout: how much longer a member waits."""
+
+
+class State(Enum):
+    """See the module."""
+
+    UNJOINED = "unjoined"
+    PREPARING = "preparing"
+    JOINING = "joining"
+    SYNCING = "syncing"
+    ASSIGNING = "assigning"
+    STABLE = "stable"
+
+
+class ClassicMembership:
+    """See the module and `Membership`."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        assignors: Sequence[Assignor],
+        subscriptions: Subscriptions,
+        partition_counts: PartitionCounts,
+    ) -> None:
+        """assignors: most wanted first."""
+        self._settings = settings
+        self._group_id = settings.group_id or ""
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._is_cooperative = all(assignor.rebalance_protocol == "cooperative" for assignor in assignors)
+        self._subscriptions = subscriptions
+        self._partition_counts = partition_counts
+        self._state = State.UNJOINED
+        self._member_id = ""
+        self._generation = NO_GENERATION
+        self._last_assignment: tuple[Sequence[TopicPartition], int] = ((), NO_GENERATION)
+        self._must_join = True
+        self._is_asking = False
+        self._is_beating = False
+        self._protocol = ""
+        self._assigned_counts: tuple[frozenset[str], Mapping[str, int]] | None = None
+        self._leading: JoinGroupResponse | None = None
+        self._change: Change | None = None
+        self._error: KafkaError | None = None
+        self._polled_ms: int | None = None
+        self._beaten_ms = 0
+        self._heard_ms = 0
+        self._retry_at_ms = 0
+        self._leaving: GroupRequest | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """The member's id and generation."""
+        return Identity(self._member_id, self._generation, self._settings.group_instance_id)
+
+    @property
+    def state(self) -> State:
+        """The state of the machine."""
+        return self._state
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether the member has its assignment, and no rebalance is known of."""
+        return self._state is State.STABLE and not self._must_join
+
+    @property
+    def change(self) -> Change | None:
+        """See `Membership`."""
+        return self._change
+
+    @property
+    def topics_needed(self) -> frozenset[str]:
+        """The topics of all members, if this one leads the group."""
+        if self._leading is None:
+            return self._assigned_counts[0] if self._assigned_counts is not None else frozenset()
+        return frozenset(topic for member in _members(self._leading).values() for topic in member.subscription.topics)
+
+    # Events
+
+    def poll(self, now_ms: int) -> None:
+        """See `Membership`. Begin to join if that is due."""
+        self._polled_ms = now_ms
+        if self._error is not None:
+            raise self._error
+        if self._must_join and self._state in (State.UNJOINED, State.STABLE) and self._change is None:
+            self._prepare()
+
+    def subscription_changed(self) -> None:
+        """Join again with the new topics."""
+        self._must_join = True
+
+    def metadata_changed(self) -> None:
+        """See `Membership`. The leader assigns again if topics that it assigned have other numbers of partitions."""
+        if self._assigned_counts is not None and self._state is State.STABLE:
+            topics, before = self._assigned_counts
+            counts = self._partition_counts(topics)
+            self._must_join = self._must_join or (counts is not None and counts != before)
+
+    def changed(self, now_ms: int) -> None:
+        """See `Membership`."""
+        change, self._change = self._change, None
+        if change is None:  # the membership ended meanwhile
+            return
+        if self._state is State.PREPARING:
+            self._state = State.JOINING
+        elif self._state is State.ASSIGNING:
+            self._state = State.STABLE
+            # What was given up is assigned to others once all members have joined again.
+            self._must_join = self._must_join or bool(change.revoked)
+
+    def requests(self, now_ms: int) -> list[GroupRequest]:
+        """See `Membership`."""
+        if self._error is not None:
+            return []
+        self._leave_if_not_polled(now_ms)
+        found = []
+        if self._leaving is not None:
+            found.append(self._leaving)
+            self._leaving = None
+        if self._state is State.JOINING and not self._is_asking and self._retry_at_ms <= now_ms:
+            found.append(self._join())
+        elif self._state is State.SYNCING and not self._is_asking:
+            found += self._sync_as_leader()
+        if self._is_member and not self._is_beating and self._beat_due_ms() <= now_ms:
+            found.append(self._beat(now_ms))
+        self._is_asking = self._is_asking or any(each.api in (JOIN_GROUP, SYNC_GROUP) for each in found)
+        return found
+
+    def take(self, request: GroupRequest, response: Message, now_ms: int) -> bool:
+        """See `Membership`."""
+        if isinstance(response, HeartbeatResponse):
+            self._is_beating = False
+            code = response.error_code
+        elif isinstance(response, JoinGroupResponse | SyncGroupResponse):
+            self._is_asking = False
+            code = response.error_code
+        else:
+            return True
+        if code in COORDINATOR_MOVED:
+            self._join_again()
+            return False
+        if code:
+            self._refused(code, response, now_ms)
+            return True
+        self._heard_ms = now_ms
+        if isinstance(response, JoinGroupResponse):
+            self._joined(response, now_ms)
+        elif isinstance(response, SyncGroupResponse):
+            self._synced(response)
+        return True
+
+    def failed(self, request: GroupRequest, error: KafkaLakeError, now_ms: int) -> None:
+        """See `Membership`. Whether the coordinator has seen the request is not known: a join is repeated."""
+        if request.api is HEARTBEAT:
+            self._is_beating = False
+        elif request.api in (JOIN_GROUP, SYNC_GROUP):
+            self._is_asking = False
+            self._retry_at_ms = now_ms + self._settings.retry_backoff_ms
+            self._join_again()
+
+    def commit_refused(self, code: int) -> None:
+        """See `Membership`."""
+        if code == RebalanceInProgressError.code:
+            self._must_join = True
+        elif code in (UnknownMemberIdError.code, IllegalGenerationError.code):
+            self._lose_membership(code)
+
+    def leave(self, now_ms: int) -> GroupRequest | None:
+        """See `Membership`."""
+        request = self._leave_request()
+        self._forget_generation(keep_id=False)
+        self._state, self._must_join, self._change = State.UNJOINED, True, None
+        return request
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """See `Membership`."""
+        deadlines = []
+        if self._is_member and not self._is_beating:
+            deadlines.append(self._beat_due_ms())
+        if self._state is State.JOINING and not self._is_asking:
+            deadlines.append(self._retry_at_ms)
+        if self._is_member and self._polled_ms is not None:
+            deadlines.append(self._polled_ms + self._settings.max_poll_interval_ms)
+        return min(deadlines, default=None)
+
+    def is_silent(self, now_ms: int) -> bool:
+        """Return whether the coordinator has not answered for a session timeout: it may be another broker now."""
+        return self._is_member and now_ms - self._heard_ms >= self._settings.session_timeout_ms
+
+    # Joining
+
+    def _prepare(self) -> None:
+        """Find out what is given up before the member joins."""
+        self._must_join = False
+        owned = frozenset(self._subscriptions.partitions)
+        if self._generation == NO_GENERATION:
+            given_up = Change(frozenset(), lost=owned)
+        elif self._is_cooperative:
+            revoked = frozenset(each for each in owned if each[0] not in self._subscriptions.topics)
+            given_up = Change(owned - revoked, revoked=revoked)
+        else:
+            given_up = Change(frozenset(), revoked=owned)
+        if given_up.revoked or given_up.lost:
+            self._state, self._change = State.PREPARING, given_up
+        else:
+            self._state = State.JOINING
+
+    def _join(self) -> GroupRequest:
+        settings = self._settings
+        owned, generation = self._last_assignment
+        kept = tuple(sorted(self._subscriptions.partitions)) if self._is_cooperative else ()
+        protocols = [
+            JoinGroupRequestProtocol(
+                name=assignor.name,
+                metadata=encode_subscription(
+                    Subscription(
+                        tuple(sorted(self._subscriptions.topics)),
+                        assignor.encode_user_data(owned, generation),
+                        kept,
+                        generation,
+                        settings.client_rack or None,
+                    )
+                ),
+            )
+            for assignor in self._assignors.values()
+        ]
+        message = JoinGroupRequest(
+            group_id=self._group_id,
+            session_timeout=settings.session_timeout_ms,
+            rebalance_timeout=settings.max_poll_interval_ms,
+            member_id=self._member_id,
+            group_instance_id=settings.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=protocols,
+        )
+        timeout_ms = max(settings.request_timeout_ms, settings.max_poll_interval_ms + _JOIN_EXTRA_MS)
+        return GroupRequest(JOIN_GROUP, message, timeout_ms)
+
+    def _joined(self, response: JoinGroupResponse, now_ms: int) -> None:
+        if self._state is not State.JOINING:
+            return
+        self._member_id, self._generation = response.member_id, response.generation_id
+        self._protocol = response.protocol_name or ""
+        self._state = State.SYNCING
+        self._beaten_ms = now_ms
+        self._leading = response if response.leader == response.member_id else None
+        self._assigned_counts = None
+
+    def _sync_as_leader(self) -> list[GroupRequest]:
+        """Return SyncGroup; of a leader once the metadata for its assignment is there."""
+        if self._leading is None:
+            return [self._sync({})]
+        members = _members(self._leading)
+        assignments: dict[str, Sequence[TopicPartition]] = {}
+        if not self._leading.skip_assignment:
+            assignor = self._assignors.get(self._protocol)
+            if assignor is None:
+                self._error = InconsistentGroupProtocolError(f"the group chose the assignor '{self._protocol}'")
+                return []
+            counts = self._partition_counts(self.topics_needed)
+            if counts is None:
+                return []
+            self._assigned_counts = self.topics_needed, counts
+            assignments = assignor.assign(members, counts)
+        self._leading = None
+        return [self._sync(assignments)]
+
+    def _sync(self, assignments: Mapping[str, Sequence[TopicPartition]]) -> GroupRequest:
+        message = SyncGroupRequest(
+            group_id=self._group_id,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=self._settings.group_instance_id,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(by_topic(partitions)))
+                for member_id, partitions in assignments.items()
+            ],
+        )
+        timeout_ms = max(self._settings.request_timeout_ms, self._settings.max_poll_interval_ms + _JOIN_EXTRA_MS)
+        return GroupRequest(SYNC_GROUP, message, timeout_ms)
+
+    def _synced(self, response: SyncGroupResponse) -> None:
+        if self._state is not State.SYNCING:
+            return
+        assigned = frozenset(decode_assignment(bytes(response.assignment)))
+        owned = frozenset(self._subscriptions.partitions)
+        self._last_assignment = (sorted(assigned), self._generation)
+        self._state = State.ASSIGNING
+        self._change = Change(assigned, added=assigned - owned, revoked=owned - assigned, is_complete=True)
+
+    def _join_again(self) -> None:
+        """Repeat a join that was under way; a stable member notices by itself."""
+        if self._state in (State.JOINING, State.SYNCING):
+            self._state, self._leading = State.JOINING, None
+
+    # Errors
+
+    def _refused(self, code: int, response: Message, now_ms: int) -> None:
+        if code == MemberIdRequiredError.code and isinstance(response, JoinGroupResponse):
+            self._member_id = response.member_id
+        elif code == RebalanceInProgressError.code:
+            self._heard_ms = now_ms
+            if self._state in (State.JOINING, State.SYNCING):
+                self._join_again()
+            else:
+                self._must_join = True
+        elif code in (UnknownMemberIdError.code, IllegalGenerationError.code):
+            self._lose_membership(code)
+        else:
+            self._fail(code, now_ms)
+
+    def _fail(self, code: int, now_ms: int) -> None:
+        error = error_for_code(code, f"group '{self._group_id}': {error_name(code)}")
+        if error.retriable:
+            self._retry_at_ms = now_ms + self._settings.retry_backoff_ms
+            self._join_again()
+        else:
+            self._error = error
+
+    def _lose_membership(self, code: int) -> None:
+        """Join as a new member. Partitions that are assigned still are lost, which the next join finds."""
+        self._forget_generation(keep_id=code == IllegalGenerationError.code)
+        self._leading = None
+        if self._state in (State.JOINING, State.SYNCING) and not self._subscriptions.partitions:
+            self._state = State.JOINING
+        else:
+            self._state, self._change, self._must_join = State.UNJOINED, None, True
+
+    def _forget_generation(self, *, keep_id: bool) -> None:
+        self._generation = NO_GENERATION
+        if not keep_id:
+            self._member_id = ""
+
+    # Heartbeats
+
+    @property
+    def _is_member(self) -> bool:
+        return self._generation != NO_GENERATION and self._state is not State.JOINING and self._error is None
+
+    def _beat_due_ms(self) -> int:
+        return self._beaten_ms + self._settings.heartbeat_interval_ms
+
+    def _beat(self, now_ms: int) -> GroupRequest:
+        self._is_beating, self._beaten_ms = True, now_ms
+        message = HeartbeatRequest(
+            group_id=self._group_id,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=self._settings.group_instance_id,
+        )
+        return GroupRequest(HEARTBEAT, message)
+
+    def _leave_if_not_polled(self, now_ms: int) -> None:
+        """Give the partitions up for an application that does not poll: others can work on them."""
+        if not self._is_member or self._polled_ms is None:
+            return
+        if now_ms - self._polled_ms >= self._settings.max_poll_interval_ms:
+            self._leaving = self._leave_request()
+            self._lose_membership(UnknownMemberIdError.code)
+
+    def _leave_request(self) -> GroupRequest | None:
+        """Return LeaveGroup. A static member stays until its session is over."""
+        if not self._member_id or self._settings.group_instance_id is not None:
+            return None
+        return GroupRequest(LEAVE_GROUP, LeaveGroupRequest(group_id=self._group_id, member_id=self._member_id))
+
+
+def _members(joined: JoinGroupResponse) -> dict[str, GroupMember]:
+    return {
+        member.member_id: GroupMember(decode_subscription(bytes(member.metadata)), member.group_instance_id)
+        for member in joined.members
+    }

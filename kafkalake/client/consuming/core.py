@@ -1,0 +1,426 @@
+"""A whole consumer without a socket, a clock or a thread: a `Machine` that an edge drives, and what a face calls.
+
+A turn looks up positions, keeps the membership, commits, and fetches ahead. Faces (`consumer`, `aio`) call `begin_poll` in each
+poll, carry out `change` with their rebalance listener, and take records. Everything here runs in one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from random import Random
+
+from kafkalake.client.consuming.assignors import Assignor
+from kafkalake.client.consuming.classic_membership import ClassicMembership
+from kafkalake.client.consuming.cluster_view import ClusterView
+from kafkalake.client.consuming.commits import Commits, Committed, Offsets
+from kafkalake.client.consuming.consumer_membership import ConsumerMembership
+from kafkalake.client.consuming.coordinator import Coordinator
+from kafkalake.client.consuming.fetcher import Asked, Fetcher
+from kafkalake.client.consuming.membership import Change, GroupRequest, Identity, Membership
+from kafkalake.client.consuming.offset_lookups import Found, OffsetLookups
+from kafkalake.client.consuming.operation import Operation
+from kafkalake.client.consuming.settings import ConsumerSettings
+from kafkalake.client.consuming.subscriptions import NO_EPOCH, NoOffsetForPartitionError, Step, Subscriptions
+from kafkalake.client.network.client import NetworkClient
+from kafkalake.client.network.machine import Action
+from kafkalake.client.network.pending_request import PendingRequest
+from kafkalake.client.records import OffsetAndMetadata
+from kafkalake.client.requests import FETCH
+from kafkalake.errors import (
+    BrokerUnavailableError,
+    InvalidGroupIdError,
+    KafkaLakeError,
+    TopicAuthorizationError,
+    as_value,
+)
+from kafkalake.topic_partition import TopicPartition
+from kafkalake.wire.messages.message import Message
+from kafkalake.wire.messages.records import FetchResponse
+
+_CLASSIC = "classic"
+_ERRORS_MAX = 100
+
+
+class ConsumerCore:
+    """See the module."""
+
+    def __init__(
+        self, settings: ConsumerSettings, assignors: Sequence[Assignor], member_id: str, random: Random
+    ) -> None:
+        """member_id: a new id, for the consumer protocol."""
+        self._settings = settings
+        self._network = NetworkClient(settings, random)
+        self.metadata = self._network.metadata
+        self.view = ClusterView(self.metadata)
+        self.subscriptions = Subscriptions(settings.reset_timestamp)
+        self.fetcher = Fetcher(settings, self.subscriptions, self.view)
+        self._lookups = OffsetLookups(settings, self._network, self.subscriptions, self.view, self._report)
+        self._membership: Membership | None = None
+        self._coordinator: Coordinator | None = None
+        self._commits: Commits | None = None
+        if settings.group_id is not None:
+            self._membership = self._new_membership(assignors, member_id)
+            self._coordinator = Coordinator(settings.group_id, self._network, settings.retry_backoff_ms)
+            self._commits = Commits(
+                settings, self._network, self._coordinator, lambda: self.identity, self._commit_refused
+            )
+        self._errors: deque[KafkaLakeError] = deque(maxlen=_ERRORS_MAX)
+        self._is_fetching_committed = False
+        self._metadata_version = -1
+        self._subscription_version = 0
+        self._followed: frozenset[str] | None = None
+        self._lists_topics = False
+        self._auto_commit_ms: int | None = None
+        self._now_ms = 0
+
+    def _new_membership(self, assignors: Sequence[Assignor], member_id: str) -> Membership:
+        if self._settings.group_protocol == _CLASSIC:
+            return ClassicMembership(self._settings, assignors, self.subscriptions, self.view.partition_counts)
+        return ConsumerMembership(self._settings, member_id, self.subscriptions, self.view)
+
+    def _commit_refused(self, code: int) -> None:
+        if self._membership is not None and self._is_by_group:
+            self._membership.commit_refused(code)
+
+    # The machine
+
+    def poll(self, now_ms: int) -> Sequence[Action]:
+        """See `Machine`."""
+        self._now_ms = now_ms
+        self._turn(now_ms)
+        return self._network.poll(now_ms)
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """See `Machine`."""
+        deadlines = [self._network.next_deadline_ms(now_ms), self._lookups.next_deadline_ms()]
+        if self._membership is not None and self._is_by_group:
+            deadlines.append(self._membership.next_deadline_ms(now_ms))
+        if self._commits is not None and self._coordinator is not None:
+            deadlines += [self._commits.next_deadline_ms(), self._coordinator.next_deadline_ms()]
+        deadlines += [
+            state.retry_at_ms for state in self.subscriptions.partitions.values() if state.retry_at_ms > now_ms
+        ]
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def connected(self, node_id: int, now_ms: int) -> None:
+        """See `Machine`."""
+        self._now_ms = now_ms
+        self._network.connected(node_id, now_ms)
+
+    def received(self, node_id: int, data: bytes, now_ms: int) -> None:
+        """See `Machine`."""
+        self._now_ms = now_ms
+        self._network.received(node_id, data, now_ms)
+
+    def disconnected(self, node_id: int, error: BrokerUnavailableError, now_ms: int) -> None:
+        """See `Machine`."""
+        self._now_ms = now_ms
+        self._network.disconnected(node_id, error, now_ms)
+
+    # Turns
+
+    @property
+    def _is_by_group(self) -> bool:
+        return self.subscriptions.is_by_group
+
+    def _turn(self, now_ms: int) -> None:
+        self._follow_topics()
+        self._follow_metadata()
+        if self._coordinator is not None and self._needs_coordinator():
+            self._coordinator.turn(now_ms)
+        self._membership_turn(now_ms)
+        self._find_committed(now_ms)
+        if self._commits is not None:
+            self._commits.turn(now_ms)
+        self._lookups.turn(now_ms)
+        self._fetch(now_ms)
+
+    def _needs_coordinator(self) -> bool:
+        is_asked = self._commits is not None and not self._commits.is_idle
+        return self._is_by_group or is_asked or bool(self.subscriptions.waiting(Step.COMMITTED, self._now_ms))
+
+    def _follow_topics(self) -> None:
+        """Have the metadata follow what is read, assigned by this member, or asked about."""
+        if self.subscriptions.pattern is not None or self._lists_topics:
+            self.metadata.follow_all()
+            self._followed = None
+            return
+        topics = self.subscriptions.topics | {topic for topic, _ in self.subscriptions.partitions}
+        topics |= self._lookups.topics_needed
+        if self._membership is not None:
+            topics |= self._membership.topics_needed
+        if topics != self._followed:
+            self._followed = topics
+            self.metadata.follow(topics)
+
+    def _follow_metadata(self) -> None:
+        """Take over newer metadata: leaders, topics that match the pattern, numbers of partitions."""
+        changed = self._subscription_version != self.subscriptions.version
+        if self.metadata.version == self._metadata_version and not changed:
+            return
+        self._metadata_version, self._subscription_version = self.metadata.version, self.subscriptions.version
+        cluster = self.metadata.cluster
+        if self.subscriptions.pattern is not None:
+            changed = (
+                self.subscriptions.match(name for name, info in cluster.topics.items() if not info.is_internal)
+                or changed
+            )
+        if self._membership is not None and self._is_by_group:
+            if changed:
+                self._membership.subscription_changed()
+            self._membership.metadata_changed()
+        for partition in self.subscriptions.partitions:
+            self._follow_leader(partition)
+        for name, error in cluster.errors.items():
+            if isinstance(error, TopicAuthorizationError) and name in (self._followed or ()):
+                self._report(error)
+
+    def _follow_leader(self, partition: TopicPartition) -> None:
+        info = self.view.partition(partition)
+        if info is not None:
+            try:
+                self.subscriptions.follow_leader(partition, self.view.topic_id(partition[0]), info.leader_epoch)
+            except NoOffsetForPartitionError as error:
+                self._report(as_value(error))
+
+    def _membership_turn(self, now_ms: int) -> None:
+        membership, coordinator = self._membership, self._coordinator
+        if membership is None or coordinator is None or not self._is_by_group:
+            return
+        if membership.is_silent(now_ms):
+            coordinator.lose(now_ms)
+        if coordinator.node_id is not None:
+            for request in membership.requests(now_ms):
+                self._send_to_coordinator(request, coordinator.node_id, now_ms)
+
+    def _send_to_coordinator(self, request: GroupRequest, node_id: int, now_ms: int) -> None:
+        membership, coordinator = self._membership, self._coordinator
+        assert membership is not None and coordinator is not None
+
+        def done(pending: PendingRequest[Message]) -> None:
+            if pending.error is not None:
+                membership.failed(request, pending.error, self._now_ms)
+                coordinator.lose(self._now_ms)
+            elif not membership.take(request, pending.result(), self._now_ms):
+                coordinator.lose(self._now_ms)
+
+        self._network.send(node_id, request.api, request.message, now_ms, timeout_ms=request.timeout_ms, done=done)
+
+    def _find_committed(self, now_ms: int) -> None:
+        """Ask for the committed offsets of partitions without a position."""
+        waiting = self.subscriptions.waiting(Step.COMMITTED, now_ms)
+        if not waiting or self._is_fetching_committed:
+            return
+        if self._commits is None:
+            for partition in waiting:
+                self._begin(partition, None)
+            return
+        self._is_fetching_committed = True
+        versions = {partition: state.version for partition, state in waiting.items()}
+        operation = self._commits.fetch(list(waiting), now_ms + self._settings.default_api_timeout_ms)
+        operation.when_done(lambda: self._committed_found(versions, operation))
+
+    def _committed_found(self, versions: Mapping[TopicPartition, int], operation: Operation[Committed]) -> None:
+        self._is_fetching_committed = False
+        if operation.error is not None:
+            self._report(operation.error)
+            self.subscriptions.delay(versions, self._now_ms + self._settings.retry_backoff_ms)
+            return
+        for partition, committed in operation.result().items():
+            state = self.subscriptions.partitions.get(partition)
+            if state is not None and state.version == versions[partition]:
+                self._begin(partition, committed)
+
+    def _begin(self, partition: TopicPartition, committed: OffsetAndMetadata | None) -> None:
+        try:
+            if committed is None:
+                self.subscriptions.begin_without_offset(partition)
+            else:
+                epoch = NO_EPOCH if committed.leader_epoch is None else committed.leader_epoch
+                self.subscriptions.seek(partition, committed.offset, epoch)
+        except NoOffsetForPartitionError as error:
+            self._report(as_value(error))
+            self.subscriptions.delay([partition], self._now_ms + self._settings.retry_backoff_ms)
+
+    def _fetch(self, now_ms: int) -> None:
+        def can_send(node_id: int) -> bool:
+            return self._network.can_send(node_id, now_ms)
+
+        for asked in self.fetcher.requests(now_ms, can_send):
+            self._send_fetch(asked, now_ms)
+        if self.fetcher.lacks_leader(now_ms):
+            self.metadata.request_update()
+
+    def _send_fetch(self, asked: Asked, now_ms: int) -> None:
+        def done(pending: PendingRequest[FetchResponse]) -> None:
+            if pending.response is None:
+                self.fetcher.failed(asked, self._now_ms)
+                self.metadata.request_update()
+                return
+            outcome = self.fetcher.take(asked, pending.response, self._now_ms)
+            if outcome.leaders:
+                self.metadata.take_leaders(outcome.leaders, pending.response.node_endpoints)
+            if outcome.is_stale:
+                self.metadata.request_update()
+
+        timeout_ms = self._settings.request_timeout_ms + self._settings.fetch_max_wait_ms
+        self._network.send(asked.node_id, FETCH, asked.request, now_ms, timeout_ms=timeout_ms, done=done)
+
+    def _report(self, error: KafkaLakeError) -> None:
+        self._errors.append(error)
+
+    # What faces call
+
+    def begin_poll(self, now_ms: int) -> None:
+        """Take the news that the application polls: it is done with earlier records. Raise what it has to hear of."""
+        self._now_ms = now_ms
+        self.raise_errors(now_ms)
+        if self._is_by_group and self._settings.group_id is None:
+            raise InvalidGroupIdError("subscribing needs a group.id; without one, partitions are assigned by `assign`")
+        if self._coordinator is not None and (group_error := self._coordinator.take_error()) is not None:
+            raise group_error
+        self._follow_topics()
+        self._follow_metadata()
+        if self._membership is not None and self._is_by_group and self._knows_topics:
+            self._membership.poll(now_ms)
+        self._commit_if_due(now_ms)
+
+    def raise_errors(self, now_ms: int) -> None:
+        """Raise what the application has to hear of."""
+        self.raise_unreachable(now_ms)
+        if self._errors:
+            raise self._errors.popleft()
+
+    def raise_unreachable(self, now_ms: int) -> None:
+        """Raise `BrokerUnavailableError` if no broker was ever reached."""
+        if (error := self._network.unreachable(now_ms)) is not None:
+            raise error
+
+    def list_topics(self, is_wanted: bool) -> None:
+        """Have the metadata follow all topics, or no longer."""
+        self._lists_topics = is_wanted
+
+    @property
+    def _knows_topics(self) -> bool:
+        """Whether the topics of a pattern are known: a group is not joined without."""
+        return self.subscriptions.pattern is None or self._metadata_version > 0
+
+    def assign(self, partitions: Collection[TopicPartition], now_ms: int) -> None:
+        """Read exactly these partitions. What was read of others is committed, if that is automatic."""
+        if self._commits_automatically and self.subscriptions.partitions:
+            self.commit(self.positions(), now_ms + self._settings.default_api_timeout_ms, is_repeated=False)
+        self.subscriptions.assign(partitions)
+        for partition in self.subscriptions.partitions:
+            self._follow_leader(partition)
+
+    @property
+    def needs_heartbeats(self) -> bool:
+        """Whether the consumer is to be a member of a group."""
+        return self._membership is not None and self._is_by_group
+
+    def metrics(self) -> dict[str, float]:
+        """Return numbers by name."""
+        states = self.subscriptions.partitions.values()
+        lags = [
+            end - state.position
+            for state in states
+            if state.position is not None and (end := state.end_offset(self._settings.is_read_committed)) >= 0
+        ]
+        return {**self.fetcher.metrics(), "records-lag-max": max(lags, default=0), "assigned-partitions": len(states)}
+
+    @property
+    def identity(self) -> Identity:
+        """The consumer as a member of its group, for commits in a producer's transaction."""
+        return Identity() if self._membership is None or not self._is_by_group else self._membership.identity
+
+    @property
+    def change(self) -> Change | None:
+        """The change of the assignment that the application has to carry out."""
+        return self._membership.change if self._membership is not None and self._is_by_group else None
+
+    def begin_change(self, change: Change, now_ms: int) -> Operation[None] | None:
+        """Return no more records of partitions that are given up. Return the automatic commit that comes first, if any."""
+        self.subscriptions.mark_revoking(change.revoked | change.lost)
+        if change.revoked and self._commits_automatically:
+            deadline_ms = now_ms + min(self._settings.default_api_timeout_ms, self._settings.request_timeout_ms)
+            return self.commit(self.positions(), deadline_ms, is_repeated=True)
+        return None
+
+    def give_up(self, change: Change) -> None:
+        """Give up the partitions of a change, once the listener has heard of it."""
+        self.subscriptions.revoke(change.revoked | change.lost)
+
+    def take_over(self, change: Change) -> None:
+        """Take over the partitions of a change, before the listener hears of them."""
+        self.subscriptions.assign_by_group(change.assigned)
+        for partition in change.added:
+            self._follow_leader(partition)
+
+    def end_change(self, now_ms: int) -> None:
+        """Go on after a change was carried out."""
+        if self._membership is not None:
+            self._membership.changed(now_ms)
+
+    @property
+    def _commits_automatically(self) -> bool:
+        return self._settings.enable_auto_commit and self._commits is not None
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the positions as offsets to commit."""
+        return {
+            partition: OffsetAndMetadata(offset, None if epoch == NO_EPOCH else epoch)
+            for partition, (offset, epoch) in self.subscriptions.positions().items()
+        }
+
+    def _commit_if_due(self, now_ms: int) -> None:
+        if not self._commits_automatically:
+            return
+        interval_ms = self._settings.auto_commit_interval_ms
+        if self._auto_commit_ms is None:
+            self._auto_commit_ms = now_ms + interval_ms
+        elif now_ms >= self._auto_commit_ms:
+            self._auto_commit_ms = now_ms + interval_ms
+            self.commit(self.positions(), now_ms + self._settings.default_api_timeout_ms, is_repeated=False)
+
+    def commit(self, offsets: Offsets, deadline_ms: int, *, is_repeated: bool) -> Operation[None]:
+        """Commit offsets. Raise `InvalidGroupIdError` without a group."""
+        return self._group_commits().commit(offsets, deadline_ms, is_repeated=is_repeated)
+
+    def committed(self, partitions: Collection[TopicPartition], deadline_ms: int) -> Operation[Committed]:
+        """Find out what was committed. Raise `InvalidGroupIdError` without a group."""
+        return self._group_commits().fetch(partitions, deadline_ms)
+
+    def _group_commits(self) -> Commits:
+        if self._commits is None:
+            raise InvalidGroupIdError("offsets are committed by a group: the consumer needs a group.id")
+        return self._commits
+
+    def offsets_for_times(self, timestamps: Mapping[TopicPartition, int], deadline_ms: int) -> Operation[Found]:
+        """Find the offsets of timestamps (ms, or `EARLIEST`, `LATEST`)."""
+        return self._lookups.ask(timestamps, deadline_ms)
+
+    def unsubscribe(self) -> None:
+        """Forget topics and partitions."""
+        self.subscriptions.unsubscribe()
+
+    def leave(self, now_ms: int) -> None:
+        """Leave the group, without waiting for the response."""
+        if self._membership is None or self._coordinator is None or not self._is_by_group:
+            return
+        request = self._membership.leave(now_ms)
+        if request is not None and self._coordinator.node_id is not None:
+            self._send_to_coordinator(request, self._coordinator.node_id, now_ms)
+
+    def begin_close(self, deadline_ms: int) -> Operation[None] | None:
+        """Return the last automatic commit, if any."""
+        return self.commit(self.positions(), deadline_ms, is_repeated=True) if self._commits_automatically else None
+
+    def end_sessions(self, now_ms: int) -> None:
+        """Tell brokers that nothing more is fetched, without waiting for their responses."""
+        for node_id, request in self.fetcher.final_requests():
+            self._network.send(node_id, FETCH, request, now_ms)
+
+    def close(self) -> Sequence[Action]:
+        """Fail what waits, and return what closes the connections."""
+        return self._network.close()

@@ -1,0 +1,206 @@
+"""What the blocking and the asynchronous consumer have in common: settings, and the calls that wait for nothing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from kafkalake.client.consuming.assignors import ASSIGNORS, JAVA_CLASSES, Assignor
+from kafkalake.client.consuming.calls import ConsumerCalls
+from kafkalake.client.consuming.commits import Offsets
+from kafkalake.client.consuming.core import ConsumerCore
+from kafkalake.client.consuming.listeners import CommitCallback, ConsumerInterceptor, RebalanceListener
+from kafkalake.client.consuming.membership import Identity
+from kafkalake.client.consuming.settings import ConsumerSettings
+from kafkalake.client.consuming.subscriptions import EARLIEST, LATEST
+from kafkalake.client.serialization import Deserializer, serde_named
+from kafkalake.client.settings import parse_settings
+from kafkalake.clock import Clock, SystemClock
+from kafkalake.close_names import did_you_mean
+from kafkalake.config.values import members_of
+from kafkalake.errors import ConfigurationError
+from kafkalake.topic_partition import TopicPartition
+from kafkalake.uuid_text import encode_uuid
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerParts:
+    """The objects that a consumer is made with beside its settings."""
+
+    key_deserializer: Deserializer | str | None = None
+    value_deserializer: Deserializer | str | None = None
+    assignors: Sequence[Assignor] = ()
+    interceptors: Sequence[ConsumerInterceptor] = ()
+    clock: Clock | None = None
+    random: Random | None = None
+    new_id: Callable[[], uuid.UUID] = uuid.uuid4
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """A consumer as a member of its group, for the commits of its offsets in a producer's transaction (KIP-447)."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class ConsumerFace:
+    """See the module. Methods raise `SubscriptionError` for a partition that is not assigned."""
+
+    def __init__(self, given: Mapping[str, object], parts: ConsumerParts) -> None:
+        """Raise `ConfigurationError` for a setting that is unknown or invalid."""
+        self._settings = parse_settings(ConsumerSettings, given)
+        self._clock = parts.clock or SystemClock()
+        assignors = _assignors(self._settings, parts.assignors)
+        member_id = encode_uuid(parts.new_id())
+        self._core = ConsumerCore(self._settings, assignors, member_id, parts.random or Random())
+        deserializers = _deserializer(parts.key_deserializer), _deserializer(parts.value_deserializer)
+        self._calls = ConsumerCalls(self._core, self._settings, self._clock, deserializers, parts.interceptors)
+
+    def _using(self) -> AbstractContextManager[None]:
+        """Return the context in which the consumer's state may be used."""
+        raise NotImplementedError
+
+    # Subscriptions
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | str = (),
+        *,
+        pattern: str | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read the partitions of `topics`, or of all topics that the regular expression `pattern` matches, that the group assigns.
+
+        Raise `SubscriptionError` after `assign`, or if both kinds are mixed, until `unsubscribe`.
+        """
+        names = [topics] if isinstance(topics, str) else list(topics)
+        if bool(names) == (pattern is not None):
+            raise ValueError("subscribe takes topics, or a pattern")
+        with self._using():
+            if pattern is not None:
+                self._core.subscriptions.subscribe_pattern(pattern)
+            else:
+                self._core.subscriptions.subscribe(names)
+            self._calls.listen(listener)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, whatever other members of the group do."""
+        with self._using():
+            self._core.assign(list(partitions), self._clock.monotonic_ms())
+
+    def subscription(self) -> frozenset[str]:
+        """Return the topics that are subscribed to, those that match the pattern as far as they are known."""
+        with self._using():
+            return self._core.subscriptions.topics
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the assigned partitions."""
+        with self._using():
+            return frozenset(self._core.subscriptions.partitions)
+
+    # Positions
+
+    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
+        """Continue at `offset`. leader_epoch: of the record before it, by which a truncation is found."""
+        with self._using():
+            self._core.subscriptions.seek(partition, offset, -1 if leader_epoch is None else leader_epoch)
+
+    def seek_to_beginning(self, partitions: Collection[TopicPartition] = ()) -> None:
+        """Continue at the first offset of partitions, of all without any."""
+        self._seek_to(partitions, EARLIEST)
+
+    def seek_to_end(self, partitions: Collection[TopicPartition] = ()) -> None:
+        """Continue behind the last record of partitions, of all without any."""
+        self._seek_to(partitions, LATEST)
+
+    def _seek_to(self, partitions: Collection[TopicPartition], timestamp: int) -> None:
+        with self._using():
+            for partition in partitions or list(self._core.subscriptions.partitions):
+                self._core.subscriptions.seek_to_timestamp(partition, timestamp)
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Return no records of these partitions until `resume`."""
+        with self._using():
+            self._core.subscriptions.pause(partitions)
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Return records of these partitions again."""
+        with self._using():
+            self._core.subscriptions.resume(partitions)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are paused."""
+        with self._using():
+            return frozenset(each for each, state in self._core.subscriptions.partitions.items() if state.paused)
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Return how many offsets are left to read, as of the newest response, None before there is one."""
+        with self._using():
+            state = self._core.subscriptions.state(partition)
+            end = state.end_offset(self._settings.is_read_committed)
+            return None if end < 0 or state.position is None else max(end - state.position, 0)
+
+    # Groups
+
+    def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
+        """Commit offsets, or all positions, without waiting.
+
+        `callback(offsets, error)` is called in a later call of this consumer. Raise `InvalidGroupIdError` without a group.
+        """
+        with self._using():
+            self._calls.commit_async(offsets, callback)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return the consumer as a member of its group."""
+        with self._using():
+            identity: Identity = self._core.identity
+            return GroupMetadata(
+                self._settings.group_id or "", identity.generation, identity.member_id, identity.group_instance_id
+            )
+
+    def metrics(self) -> dict[str, float]:
+        """Return numbers by name: records and bytes so far, the largest lag, partitions, records that are held."""
+        with self._using():
+            return self._core.metrics()
+
+    def _poll_limit(self, max_records: int | None) -> int:
+        if max_records is not None and max_records < 1:
+            raise ValueError(f"max_records is at least 1, not {max_records}")
+        return self._settings.max_poll_records if max_records is None else max_records
+
+    def _timeout_ms(self, timeout_s: float | None) -> int:
+        return self._settings.default_api_timeout_ms if timeout_s is None else max(round(timeout_s * 1000), 0)
+
+
+def _deserializer(given: Deserializer | str | None) -> Deserializer | None:
+    if not isinstance(given, str):
+        return given
+    return None if given == "bytes" else serde_named(given)
+
+
+def _assignors(settings: ConsumerSettings, own: Sequence[Assignor]) -> list[Assignor]:
+    """Return the group's assignors: `own`, or those of `partition.assignment.strategy`."""
+    if own:
+        return list(own)
+    found = []
+    for name in members_of(settings.partition_assignment_strategy):
+        assignor = ASSIGNORS.get(JAVA_CLASSES.get(name, name))
+        if assignor is None:
+            hint = did_you_mean(name, ASSIGNORS)
+            raise ConfigurationError(f"there is no assignor '{name}'" + (f"; {hint}" if hint else ""))
+        found.append(assignor)
+    if not found:
+        raise ConfigurationError("partition.assignment.strategy needs an assignor")
+    return found
+
+
+def merged(settings: Mapping[str, object] | None, named: Mapping[str, Any]) -> dict[str, object]:
+    """Return settings by name and those given as keyword arguments in one mapping."""
+    return {**(settings or {}), **named}
