@@ -9,12 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kafkalake.client.consuming.consumer import Consumer
     from kafkalake.client.producing.producer import Producer
 
 __version__ = "0.1.0"
-__all__ = ["Producer", "__version__"]
+__all__ = ["Consumer", "Producer", "__version__"]
 
-_EXPORTS = {"Producer": "kafkalake.client.producing.producer"}
+_EXPORTS = {
+    "Consumer": "kafkalake.client.consuming.consumer",
+    "Producer": "kafkalake.client.producing.producer",
+}
 """Names that are imported when they are first used: `import kafkalake` alone costs nothing."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafkalake.client.consuming.aio import Consumer
 from kafkalake.client.producing.aio import Producer
 
-__all__ = ["Producer"]
+__all__ = ["Consumer", "Producer"]

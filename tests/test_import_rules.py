@@ -15,6 +15,7 @@ from sources import modules, parsed, sources
 
 LEAVES = {
     "__version__",
+    "assignment",
     "buffers",
     "clock",
     "close_names",
@@ -97,7 +98,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"wire", "wire.messages", "record", *LEAVES},
     "client.network": {"client", "wire.messages", *LEAVES},
     "client.producing": {"client", "client.network", "wire", "wire.messages", "record", *LEAVES},
-    "aio": {"client.producing"},
+    "client.consuming": {"client", "client.network", "wire", "wire.messages", "record", *LEAVES},
+    "aio": {"client.consuming", "client.producing"},
     # Reading a lake: without an engine, by Spark, by jobs
     "reader": READER,
     "dataset": {"reader", "metadata", "config", "errors"},
@@ -178,6 +180,14 @@ PURE = (
     "broker.partitions.fetch_sessions",
     *(f"client.network.{name}" for name in ("metadata", "node_connection", "pending_request")),
     *(f"client.producing.{name}" for name in ("idempotence", "identities")),
+    *(
+        f"client.consuming.{name}"
+        for name in ("assignors", "subscriptions", "fetch_sessions", "fetched", "fetcher", "offset_lookups")
+    ),
+    *(
+        f"client.consuming.{name}"
+        for name in ("classic_membership", "consumer_membership", "coordinator", "commits", "operation")
+    ),
 )
 """Modules that decide: bytes, events and times are their arguments."""
 PURE_BUT_FOR_CHANCE = (

@@ -38,3 +38,7 @@ class TransactionAbortedError(KafkaLakeError):
 
 class SerializationError(KafkaLakeError):
     """A key or a value cannot be made bytes, or bytes cannot be made one."""
+
+
+class WakeupError(KafkaLakeError):
+    """`wakeup` was called while a consumer waited, or before it did."""

@@ -24,7 +24,7 @@ _OWNED_SINCE, _GENERATION_SINCE, _RACK_SINCE = 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member of a classic group says when it joins.
+    """The metadata with which a member joins a classic group.
 
     owned: partitions that it has not revoked, as of the generation `generation`. user_data: of its assignor.
     """

@@ -1,4 +1,4 @@
-"""The server-side assignors of KIP-848 by name: pure functions of topic ids from subscriptions and previous assignments to new ones."""
+"""The server-side assignors of KIP-848 by name, with topics by their ids."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from kafkalake.wire.consumer_protocol import (
 )
 
 RebalanceProtocol = Literal["eager", "cooperative"]
-"""Whether members revoke all partitions before they join, or only those that go to others."""
+"""Return whether members revoke all partitions before they join, or only those that go to others."""
 
 Assigned = dict[str, Sequence[TopicPartition]]
 """Partitions by member id, of every member."""

@@ -30,7 +30,10 @@ from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError
 from kafkalake.topic_partition import TopicPartition
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
+
+_LEAVE_MS = 2_000
+"""How long the coordinator's answer to a member that leaves is waited for."""
 
 T = TypeVar("T")
 
@@ -167,7 +170,7 @@ class ConsumerCalls:
             try:
                 records = list(interceptor.on_consume(records))
             except Exception:
-                _log.warning("an interceptor failed in on_consume", exc_info=True)
+                logger.warning("an interceptor failed in on_consume", exc_info=True)
         return records
 
     # Rebalances
@@ -181,7 +184,7 @@ class ConsumerCalls:
             try:
                 yield from self._result(operation)
             except KafkaLakeError as error:
-                _log.warning("offsets were not committed before partitions were revoked: %s", error)
+                logger.warning("offsets were not committed before partitions were revoked: %s", error)
         yield from self._give_up(change)
         self.core.take_over(change)
         if change.is_complete and self._listener is not None:
@@ -228,7 +231,7 @@ class ConsumerCalls:
             try:
                 interceptor.on_commit(offsets)
             except Exception:
-                _log.warning("an interceptor failed in on_commit", exc_info=True)
+                logger.warning("an interceptor failed in on_commit", exc_info=True)
 
     def _call_back(self) -> Script[None]:
         while self._ended_commits:
@@ -317,7 +320,7 @@ class ConsumerCalls:
             try:
                 yield from self._result(operation)
             except KafkaLakeError as error:
-                _log.warning("offsets were not committed when the consumer was closed: %s", error)
+                logger.warning("offsets were not committed when the consumer was closed: %s", error)
         yield from self._call_back()
         yield from self._leave()
         self.core.end_sessions(self._clock.monotonic_ms())
@@ -328,5 +331,7 @@ class ConsumerCalls:
             partitions = frozenset(self.core.subscriptions.partitions)
             if partitions:
                 yield from self._give_up(Change(frozenset(), revoked=partitions))
-            self.core.leave(self._clock.monotonic_ms())
-            yield Wait(0)
+            now_ms = self._clock.monotonic_ms()
+            leaving = self.core.leave(now_ms)
+            while leaving is not None and not leaving.is_done and self._clock.monotonic_ms() < now_ms + _LEAVE_MS:
+                yield Wait(now_ms + _LEAVE_MS)

@@ -120,7 +120,7 @@ class ClassicMembership:
 
     @property
     def is_stable(self) -> bool:
-        """Whether the member has its assignment, and no rebalance is known of."""
+        """Return whether the member has its assignment, and no rebalance is known of."""
         return self._state is State.STABLE and not self._must_join
 
     @property

@@ -89,7 +89,7 @@ class Commits:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits for the coordinator."""
+        """Return whether nothing waits for the coordinator."""
         return not self._waiting
 
     def commit(self, offsets: Offsets, deadline_ms: int, *, is_repeated: bool) -> Operation[None]:

@@ -31,7 +31,7 @@ from kafkalake.client.serialization import Deserializer
 from kafkalake.clock import Clock
 from kafkalake.topic_partition import TopicPartition
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _TICK_S = 0.1
 _CLOSE_S = 30.0
@@ -237,6 +237,6 @@ class Consumer(ConsumerFace):
                     if not self._is_closed:
                         self._edge.poll(0)
                 except Exception:
-                    _log.exception("the consumer's thread failed")
+                    logger.exception("the consumer's thread failed")
                 finally:
                     self._lock.release()

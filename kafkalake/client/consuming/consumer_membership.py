@@ -82,7 +82,7 @@ class ConsumerMembership:
 
     @property
     def is_stable(self) -> bool:
-        """Whether the member has its whole target assignment."""
+        """Return whether the member has its whole target assignment."""
         return self._epoch > JOIN_EPOCH and self._change is None and not self._is_fenced and self._is_reconciled()
 
     @property

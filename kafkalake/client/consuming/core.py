@@ -194,7 +194,7 @@ class ConsumerCore:
             for request in membership.requests(now_ms):
                 self._send_to_coordinator(request, coordinator.node_id, now_ms)
 
-    def _send_to_coordinator(self, request: GroupRequest, node_id: int, now_ms: int) -> None:
+    def _send_to_coordinator(self, request: GroupRequest, node_id: int, now_ms: int) -> PendingRequest[Message]:
         membership, coordinator = self._membership, self._coordinator
         assert membership is not None and coordinator is not None
 
@@ -205,7 +205,9 @@ class ConsumerCore:
             elif not membership.take(request, pending.result(), self._now_ms):
                 coordinator.lose(self._now_ms)
 
-        self._network.send(node_id, request.api, request.message, now_ms, timeout_ms=request.timeout_ms, done=done)
+        return self._network.send(
+            node_id, request.api, request.message, now_ms, timeout_ms=request.timeout_ms, done=done
+        )
 
     def _find_committed(self, now_ms: int) -> None:
         """Ask for the committed offsets of partitions without a position."""
@@ -303,7 +305,7 @@ class ConsumerCore:
 
     @property
     def _knows_topics(self) -> bool:
-        """Whether the topics of a pattern are known: a group is not joined without."""
+        """Return whether the topics of a pattern are known: a group is not joined without."""
         return self.subscriptions.pattern is None or self._metadata_version > 0
 
     def assign(self, partitions: Collection[TopicPartition], now_ms: int) -> None:
@@ -316,7 +318,7 @@ class ConsumerCore:
 
     @property
     def needs_heartbeats(self) -> bool:
-        """Whether the consumer is to be a member of a group."""
+        """Return whether the consumer is to be a member of a group."""
         return self._membership is not None and self._is_by_group
 
     def metrics(self) -> dict[str, float]:
@@ -404,13 +406,14 @@ class ConsumerCore:
         """Forget topics and partitions."""
         self.subscriptions.unsubscribe()
 
-    def leave(self, now_ms: int) -> None:
-        """Leave the group, without waiting for the response."""
+    def leave(self, now_ms: int) -> PendingRequest[Message] | None:
+        """Leave the group. Return the request under way that says so, if any."""
         if self._membership is None or self._coordinator is None or not self._is_by_group:
-            return
+            return None
         request = self._membership.leave(now_ms)
-        if request is not None and self._coordinator.node_id is not None:
-            self._send_to_coordinator(request, self._coordinator.node_id, now_ms)
+        if request is None or self._coordinator.node_id is None:
+            return None
+        return self._send_to_coordinator(request, self._coordinator.node_id, now_ms)
 
     def begin_close(self, deadline_ms: int) -> Operation[None] | None:
         """Return the last automatic commit, if any."""

@@ -19,7 +19,7 @@ _EPOCH_MAX = 2**31 - 1
 
 
 class WantedPartition(NamedTuple):
-    """What a request says of one partition, as `FetchPartition`."""
+    """One partition in a request, as `FetchPartition`."""
 
     fetch_offset: int
     current_leader_epoch: int

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from kafkalake.buffers import Buffer
 from kafkalake.client.consuming.records import ConsumerRecord, arrow_of, records_of
 from kafkalake.errors import KafkaError, error_for_code
 from kafkalake.record import layout as at
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire import batch_header as wire
-from kafkalake.wire.messages.message import Buffer
 from kafkalake.wire.messages.records import AbortedTransaction
 from kafkalake.wire.record_batch import decode_fetched
 

@@ -87,7 +87,7 @@ class Asked(NamedTuple):
 
 @dataclass(slots=True)
 class FetchOutcome:
-    """What a response says beside its records.
+    """The parts of a response beside its records.
 
     is_stale: metadata may be outdated. leaders: (node, epoch) by partition, as the response names them.
     """
@@ -299,7 +299,7 @@ class Fetcher:
 
     @property
     def has_records(self) -> bool:
-        """Whether `take_records` would return records or raise, as far as it is known before they are decoded."""
+        """Return whether `take_records` would return records or raise, as far as it is known before they are decoded."""
         return bool(self._errors) or any(self._is_takeable(each) for each in self._fetched)
 
     def take_records(self, limit: int) -> list[RawRecord]:

@@ -48,7 +48,7 @@ class Change:
 
 
 class Identity(NamedTuple):
-    """What a commit says about the member. generation: or its epoch, with the consumer protocol."""
+    """The member as commits name it. generation: or its epoch, with the consumer protocol."""
 
     member_id: str = ""
     generation: int = -1
@@ -65,12 +65,12 @@ class Membership(Protocol):
 
     @property
     def is_stable(self) -> bool:
-        """Whether no rebalance is under way for this member."""
+        """Return whether no rebalance is under way for this member."""
         ...
 
     @property
     def change(self) -> Change | None:
-        """What the application has to carry out before the membership goes on."""
+        """The change that the application has to carry out before the membership goes on."""
         ...
 
     @property

@@ -85,7 +85,7 @@ class OffsetLookups:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no partition waits for its position, and the application for no answer."""
+        """Return whether no partition waits for its position, and the application for no answer."""
         return not self._questions and not self._asking
 
     def ask(self, timestamps: Mapping[TopicPartition, int], deadline_ms: int) -> Operation[Found]:

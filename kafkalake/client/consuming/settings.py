@@ -50,5 +50,5 @@ class ConsumerSettings(NetworkSettings):
 
     @property
     def is_read_committed(self) -> bool:
-        """Whether records of open and aborted transactions are left out."""
+        """Return whether records of open and aborted transactions are left out."""
         return self.isolation_level == READ_COMMITTED

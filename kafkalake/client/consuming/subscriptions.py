@@ -36,7 +36,7 @@ class LogTruncationError(KafkaLakeError):
 
 
 class Step(Enum):
-    """What a partition waits for before records are fetched."""
+    """The reason why a partition waits, until its records are fetched."""
 
     COMMITTED = "the committed offset"
     RESET = "an offset by timestamp"
