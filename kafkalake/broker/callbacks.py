@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ class CallbackLoop(Enum):
     UPKEEP = "upkeep of a partition"
 
 
-def call_isolated(place: CallbackLoop, action: Callable[..., object], *arguments: Any) -> bool:
+def call_isolated(place: CallbackLoop, action: Callable[..., object], *arguments: object) -> bool:
     """Call `action` and return whether it succeeded. An exception is logged and not propagated."""
     try:
         action(*arguments)

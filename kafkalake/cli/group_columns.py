@@ -13,7 +13,7 @@ from kafkalake.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from kafkalake.client.group_admin import Group, ListedGroup, MemberDescription
 
-Columns: TypeAlias = tuple[tuple[str, ...], list[tuple[Any, ...]]]
+Columns: TypeAlias = tuple[tuple[str, ...], list[tuple[object, ...]]]
 """Column names, and rows."""
 
 OFFSET_COLUMNS = (
@@ -74,9 +74,9 @@ def member_columns(group: Group, *, verbose: bool) -> Columns:
     return ("GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", *names), rows
 
 
-def state_as_json(group: Group) -> dict[str, Any]:
+def state_as_json(group: Group) -> dict[str, object]:
     """Return a group without its members, with epochs if it uses the consumer protocol."""
-    state: dict[str, Any] = {
+    state: dict[str, object] = {
         "group": group.group_id,
         "type": group.group_type,
         "state": group.state,
@@ -93,9 +93,9 @@ def state_as_json(group: Group) -> dict[str, Any]:
     return state
 
 
-def member_as_json(member: MemberDescription) -> dict[str, Any]:
+def member_as_json(member: MemberDescription) -> dict[str, object]:
     """Return a member and its partitions, with epoch and target if its group uses the consumer protocol."""
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "consumerId": member.member_id,
         "groupInstanceId": member.group_instance_id,
         "host": member.host,
@@ -115,9 +115,9 @@ def assignment_text(partitions: Sequence[TopicPartition]) -> str:
     return "; ".join(f"{topic}:{','.join(map(str, indices))}" for topic, indices in topics.items()) or "-"
 
 
-def _as_json(partitions: Sequence[TopicPartition]) -> list[dict[str, Any]]:
+def _as_json(partitions: Sequence[TopicPartition]) -> list[dict[str, object]]:
     return [{"topic": topic, "partition": index} for topic, index in partitions]
 
 
-def _dashes(values: Iterable[Any]) -> tuple[Any, ...]:
+def _dashes(values: Iterable[object]) -> tuple[object, ...]:
     return tuple("-" if value is None else value for value in values)

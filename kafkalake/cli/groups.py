@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -201,7 +201,7 @@ app.command(
 )(reset_offsets)
 
 
-def _offset_rows(cluster: Cluster, group: Group) -> list[tuple[Any, ...]]:
+def _offset_rows(cluster: Cluster, group: Group) -> list[tuple[object, ...]]:
     """Return a row of `OFFSET_COLUMNS` for each partition with an offset or a reader, with None for missing values."""
     from kafkalake.client import admin, group_admin
     from kafkalake.client.offset_reset import places
@@ -209,7 +209,7 @@ def _offset_rows(cluster: Cluster, group: Group) -> list[tuple[Any, ...]]:
     committed = group_admin.committed_offsets(cluster, group.group_id)
     readers = {at: member for member in group.members for at in member.partitions}
     ends = places(cluster, committed.keys() | readers.keys(), admin.LATEST)
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[object, ...]] = []
     for topic, index in sorted(committed.keys() | readers.keys()):
         found, end, reader = committed.get((topic, index)), ends.get((topic, index)), readers.get((topic, index))
         offset = None if found is None else found.offset
@@ -218,5 +218,5 @@ def _offset_rows(cluster: Cluster, group: Group) -> list[tuple[Any, ...]]:
         epoch = None if found is None or found.leader_epoch < 0 else found.leader_epoch
         rows.append((group.group_id, topic, index, epoch, offset, end, lag, *who))
     idle = [member for member in group.members if not member.partitions]
-    none: tuple[Any, ...] = (None,) * 6
+    none: tuple[object, ...] = (None,) * 6
     return rows + [(group.group_id, *none, member.member_id, member.host, member.client_id) for member in idle]

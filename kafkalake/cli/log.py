@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -145,10 +145,10 @@ def _entry_line(entry: DumpedEntry) -> str:
     return f"{entry.kind} position: {entry.position} {fields}"
 
 
-def _batch_as_json(batch: DumpedBatch, records: bool) -> dict[str, Any]:
+def _batch_as_json(batch: DumpedBatch, records: bool) -> dict[str, object]:
     from kafkalake.cli.record_output import as_text
 
-    document: dict[str, Any] = {
+    document: dict[str, object] = {
         "kind": "batch",
         "position": batch.position,
         "baseOffset": batch.base_offset,
@@ -178,11 +178,11 @@ def _batch_as_json(batch: DumpedBatch, records: bool) -> dict[str, Any]:
     return document
 
 
-def _entry_as_json(entry: DumpedEntry) -> dict[str, Any]:
+def _entry_as_json(entry: DumpedEntry) -> dict[str, object]:
     return {"kind": entry.kind, "position": entry.position, **entry.fields}
 
 
-def _json_line(document: dict[str, Any]) -> str:
+def _json_line(document: dict[str, object]) -> str:
     import json
 
     return json.dumps(document, ensure_ascii=False, default=str)

@@ -64,7 +64,7 @@ def write_line(text: str = "") -> None:
     write((text + "\n").encode("utf-8", "surrogateescape"))
 
 
-def write_json(document: Any) -> None:
+def write_json(document: object) -> None:
     """Write one JSON document: indented on a terminal, else on one line."""
     write_line(json.dumps(document, ensure_ascii=False, indent=2 if on_terminal() else None, default=str))
 

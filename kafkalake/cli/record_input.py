@@ -62,7 +62,7 @@ class _Record:
     key: bytes | None
     value: bytes | None
     timestamp: int | None = None
-    headers: Sequence[dict[str, Any]] = ()
+    headers: Sequence[dict[str, object]] = ()
 
 
 def format_of(path: Path | None) -> str:
@@ -288,7 +288,7 @@ def _batch(
     keys: Sequence[bytes | None],
     values: Sequence[bytes | None],
     timestamps: Sequence[int | None] = (),
-    headers: Sequence[Sequence[dict[str, Any]]] = (),
+    headers: Sequence[Sequence[dict[str, object]]] = (),
 ) -> pa.RecordBatch:
     columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
     if any(timestamp is not None for timestamp in timestamps):
@@ -300,14 +300,14 @@ def _batch(
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _parse(line: bytes, number: int) -> Any:
+def _parse(line: bytes, number: int) -> object:
     try:
         return json.loads(line)
     except ValueError as error:
         raise Failure(f"line {number} is not JSON: {error}") from None
 
 
-def _field(parsed: Any, name: str, number: int) -> Any:
+def _field(parsed: object, name: str, number: int) -> object:
     """Return a field of a JSON object. `a.b` is field b of the object in field a, unless there is a field named `a.b`."""
     if not isinstance(parsed, dict):
         raise Failure(f"line {number} is no JSON object, so it has no field '{name}'")
@@ -320,18 +320,18 @@ def _field(parsed: Any, name: str, number: int) -> Any:
     raise Failure(f"line {number} has no field '{name}'" + (f"; {close}" if close else ""))
 
 
-def _typed_key(parsed: Any, name: str | None) -> bytes | None:
+def _typed_key(parsed: object, name: str | None) -> bytes | None:
     return _as_bytes(parsed.get(name)) if isinstance(parsed, dict) and name is not None else None
 
 
-def _as_bytes(value: Any) -> bytes | None:
+def _as_bytes(value: object) -> bytes | None:
     """Return a field's text: a string unchanged, else its JSON, and None for null."""
     if value is None:
         return None
     return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
-def _text_or_bytes(value: Any, number: int) -> bytes | None:
+def _text_or_bytes(value: object, number: int) -> bytes | None:
     """Return the bytes of a key or value of `consume --format json`: a string, or `{"base64": ...}` if it was not UTF-8."""
     if isinstance(value, dict) and list(value) == ["base64"]:
         try:
@@ -352,7 +352,7 @@ def _headers(value: Any, number: int) -> list[dict[str, Any]]:
         raise Failure(f'line {number}: headers are a list of {{"key": ..., "value": ...}}') from None
 
 
-def _milliseconds(value: Any, number: int) -> int | None:
+def _milliseconds(value: object, number: int) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     from kafkalake.cli.times import parse_time

@@ -235,11 +235,11 @@ def _print_csv(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
         write((",".join(schema.names) + "\n").encode())
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+def _rows(batch: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
     return zip(*map(_values, batch.columns), strict=True)
 
 
-def _values(column: pa.Array) -> list[Any]:
+def _values(column: pa.Array) -> list[object]:
     import json
 
     try:
@@ -250,7 +250,7 @@ def _values(column: pa.Array) -> list[Any]:
         return [None if text is None else json.loads(text) for text in texts_of(column)]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Return a value for JSON: bytes as text if they are UTF-8 (else base64), times as ISO 8601."""
     from kafkalake.cli.record_output import as_text
 
@@ -270,7 +270,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _shown(value: Any, null: str | None = None) -> Any:
+def _shown(value: object, null: str | None = None) -> object:
     """Return a value for a table or CSV."""
     import json
 

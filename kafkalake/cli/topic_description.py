@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafkalake.cli.output import console, table
 from kafkalake.printable import printable
@@ -96,7 +96,9 @@ def partition_line(topic: str, partition: PartitionInfo, eligible: Eligible, mov
     return "\t" + "\t".join(parts)
 
 
-def description(topic: TopicInfo, configs: Sequence[ConfigEntry], eligible: Eligible, moving: Moving) -> dict[str, Any]:
+def description(
+    topic: TopicInfo, configs: Sequence[ConfigEntry], eligible: Eligible, moving: Moving
+) -> dict[str, object]:
     """Return a topic for JSON. Replicas that a broker does not tell are null."""
     return {
         "topic": topic.name,
@@ -109,7 +111,9 @@ def description(topic: TopicInfo, configs: Sequence[ConfigEntry], eligible: Elig
     }
 
 
-def partition_description(topic: str, partition: PartitionInfo, eligible: Eligible, moving: Moving) -> dict[str, Any]:
+def partition_description(
+    topic: str, partition: PartitionInfo, eligible: Eligible, moving: Moving
+) -> dict[str, object]:
     """Return a partition for JSON. Replicas that a broker does not tell are null."""
     elr, last_known = eligible.get((topic, partition.partition), (None, None))
     found = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kafkalake.close_names import did_you_mean
 from kafkalake.config.setting import Setting, by_name, invalid_value, settings_of
@@ -24,7 +24,7 @@ def parse_settings(kind: type[T], given: Mapping[str, object]) -> T:
     Values are of the setting's type or text. Raise `ConfigurationError` for a name that does not exist or an invalid value.
     """
     known = settings_by_name(kind)
-    values: dict[str, Any] = {_field(name): setting.default for name, setting in known.items()}
+    values: dict[str, object] = {_field(name): setting.default for name, setting in known.items()}
     for name, value in given.items():
         setting = known.get(name.replace("_", "."))
         if setting is None:

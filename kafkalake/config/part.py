@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.topics import TopicConfig
@@ -11,7 +11,7 @@ from kafkalake.config.topics import TopicConfig
 T = TypeVar("T")
 
 
-def part_of(config: BrokerConfig | TopicConfig, kind: type[T], **changed: Any) -> T:
+def part_of(config: BrokerConfig | TopicConfig, kind: type[T], **changed: object) -> T:
     """Return the dataclass `kind` with the settings of the same names. `changed` are fields with other values.
 
     Fields that are neither keep their defaults: internal limits.

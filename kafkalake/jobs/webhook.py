@@ -10,7 +10,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from kafkalake.errors import ConfigurationError, LakeError
@@ -24,7 +23,7 @@ _ERRORS = (urllib.error.URLError, http.client.HTTPException, OSError, ValueError
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Refuses redirects: the operator chooses the address, not the server there."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, *_: object) -> None:
         return None
 
 
@@ -50,7 +49,7 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}"
 
 
-def post(url: str, content: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> None:
+def post(url: str, content: Mapping[str, object], timeout_s: float = TIMEOUT_S) -> None:
     """Send `content` as JSON. Raise `LakeError` if it is not accepted in time. Redirects are not followed."""
     failures: list[str] = []
     request = urllib.request.Request(

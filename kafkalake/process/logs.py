@@ -51,7 +51,7 @@ def _escaped(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> object:
     return value if isinstance(value, (int, float)) else _Value(value)
 
 

@@ -11,7 +11,6 @@ import base64
 import binascii
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
 
 from kafkalake.close_names import did_you_mean
 from kafkalake.config.avro_schema import (
@@ -57,7 +56,7 @@ class AvroOfJson:
         return bytes(out)
 
 
-def _encodable(text: str, kind: AvroType, column: ValueType, where: str) -> Any:
+def _encodable(text: str, kind: AvroType, column: ValueType, where: str) -> object:
     """Return what `avro_encoding` writes of a JSON value. where: its field, for an error."""
     if text == "null":
         if not kind.is_nullable:
@@ -85,7 +84,7 @@ def _encodable(text: str, kind: AvroType, column: ValueType, where: str) -> Any:
     return _scalar(found, text, kind, column, where)
 
 
-def _record(text: str, kind: AvroType, column: ValueType, where: str) -> dict[str, Any]:
+def _record(text: str, kind: AvroType, column: ValueType, where: str) -> dict[str, object]:
     members = members_of(text)
     if members is None:
         raise _unfit(text, column, where)
@@ -101,7 +100,7 @@ def _record(text: str, kind: AvroType, column: ValueType, where: str) -> dict[st
     }
 
 
-def _scalar(found: Any, text: str, kind: AvroType, column: ValueType, where: str) -> Any:
+def _scalar(found: object, text: str, kind: AvroType, column: ValueType, where: str) -> object:
     if kind.kind == ENUM:
         if found not in kind.symbols:
             raise InvalidRecordError(f"field {where} is {text}, and in Avro one of {', '.join(kind.symbols)}")

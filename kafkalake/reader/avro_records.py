@@ -57,7 +57,7 @@ def header_of(format: AvroFormat) -> bytes:
     return b"" if format.schema_id is None else HEADER.pack(0, format.schema_id)
 
 
-def _encodable(column: pa.Array, kind: AvroType, where: str) -> list[Any]:
+def _encodable(column: pa.Array, kind: AvroType, where: str) -> list[object]:
     """Return what `avro_encoding` writes. where: the column, for an error."""
     if column.null_count:
         if not kind.is_nullable:

@@ -56,7 +56,7 @@ class ChangePoint:
         return ChangePoint(int(point["version"]), str(point["topicId"]), ends)
 
     @property
-    def json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, object]:
         """The point as JSON. Spark compares the text."""
         ends = {str(partition): self.ends[partition] for partition in sorted(self.ends)}
         return {"version": self.version, "topicId": self.topic_id, "ends": ends}

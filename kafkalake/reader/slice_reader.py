@@ -8,7 +8,7 @@ transactions, applies the selection, and adds the constant columns (topic, parti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -106,7 +106,7 @@ class SliceReader:
 
     def _column(
         self, field: pa.Field, raw: pa.RecordBatch, messages: MessageSet, piece: SegmentSlice, wanted: Rows
-    ) -> Any:
+    ) -> object:
         """Return one column of the result, or None for a field of a value, which is filled in later."""
         if field.name in self._projection.fields:
             return None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +67,7 @@ def _record_batches_field() -> int:
 _RECORD_BATCHES_FIELD = _record_batches_field()
 
 
-def footer(blocks: Any) -> bytes:
+def footer(blocks: object) -> bytes:
     """Return the end of a sealed segment: end-of-stream marker, footer, its length, magic.
 
     `blocks` int64[N, 3] (or array-like): position of the message in the file, length of its metadata with the 8-byte prefix,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kafkalake.broker.broker import Broker
 from kafkalake.broker.publishing.broker_reports import BrokerReports
@@ -89,7 +89,7 @@ class ServerContext:
         """Call `send` once all responses of this group commit are ready."""
         self.broker.append_queue.when_answered(send)
 
-    def is_brokers(self, request: Request[Any]) -> bool:
+    def is_brokers(self, request: Request[object]) -> bool:
         """Return whether a request is that of another broker, as far as its name and what it may do tell."""
         name = request.client_id or ""
         return (
@@ -104,7 +104,7 @@ class ServerContext:
         """Run `work` in a thread beside the event loop. It must compute only, never block."""
         return await self._loop.run_in_executor(self._threads, work)
 
-    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_task(self, work: Coroutine[object, object, None]) -> None:
         """Run `work` concurrently as a task."""
         task = self._loop.create_task(work)
         self._tasks.add(task)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from kafkalake.codecs import NAMES
 from kafkalake.errors import LakeError
@@ -64,7 +63,7 @@ class DumpedEntry:
 
     position: int
     kind: str
-    fields: dict[str, Any]
+    fields: dict[str, object]
 
 
 def dump_file(path: str | os.PathLike[str], *, records: bool = True) -> Iterator[DumpedBatch | DumpedEntry]:

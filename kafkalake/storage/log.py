@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 from uuid import UUID
 
 from kafkalake.buffers import Buffer
@@ -61,7 +60,7 @@ class Log(LogFollower):
     @classmethod
     def open(
         cls,
-        directory: Any,
+        directory: object,
         config: LogConfig,
         clock: Clock,
         files: Files = REAL_FILES,
@@ -101,7 +100,7 @@ class Log(LogFollower):
         return log
 
     @classmethod
-    def offline(cls, directory: Any, config: LogConfig, clock: Clock, open_files: OpenFiles) -> Log:
+    def offline(cls, directory: object, config: LogConfig, clock: Clock, open_files: OpenFiles) -> Log:
         """Return a closed, empty log in place of one that could not be opened. Does no I/O."""
         listing = Listing([], [], [])
         recovered = Recovered(PartitionState(), 0, True, False, listing, None, Producers(), LeaderEpochs())

@@ -15,7 +15,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kafkalake.broker.admin.token_bucket import TokenBucket
 from kafkalake.broker.admin.topic_creation import TOPICS_PER_TURN, Creation, place_all, run_in_turns
@@ -101,7 +101,7 @@ class TopicAdmin:
             world.clock, lambda: settings().broker.auto_create_topics_partitions_per_second
         )
         self._lock = asyncio.Lock()
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._under_way: set[asyncio.Task[object]] = set()
 
     # Requests.
 
@@ -208,7 +208,7 @@ class TopicAdmin:
 
     # Execution.
 
-    async def _finish(self, work: Coroutine[Any, Any, T], timeout_ms: int) -> T:
+    async def _finish(self, work: Coroutine[object, object, T], timeout_ms: int) -> T:
         """Run `work` after changes in progress. After `timeout_ms` stop waiting and raise, but let the work finish."""
 
         task = asyncio.ensure_future(self._in_turn(work))
@@ -223,14 +223,14 @@ class TopicAdmin:
         finally:
             del task
 
-    async def _in_turn(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _in_turn(self, work: Coroutine[object, object, T]) -> T:
         async with self._lock:
             if not self._controller.is_active:
                 work.close()
                 raise NotControllerError()
             return await work
 
-    def _settled(self, task: asyncio.Task[Any]) -> None:
+    def _settled(self, task: asyncio.Task[object]) -> None:
         self._under_way.discard(task)
         if not task.cancelled() and task.exception() is not None and not isinstance(task.exception(), KafkaError):
             logger.error("change of topics failed error=%r", task.exception())
@@ -348,7 +348,7 @@ class TopicAdmin:
         for topic_id in there.keys() - in_delta:
             await self._controller.change(partial(_without_topic, topic_id), [])
 
-    def _do_later(self, work: Awaitable[Any]) -> None:
+    def _do_later(self, work: Awaitable[object]) -> None:
         task = asyncio.ensure_future(work)
         self._under_way.add(task)
         task.add_done_callback(self._settled)

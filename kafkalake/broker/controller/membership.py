@@ -394,7 +394,7 @@ class Membership:
                     self._has_followed.clear()
                     await self._has_followed.wait()
 
-    def _work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _work(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._working.add(task)
         task.add_done_callback(self._worked)

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from functools import partial
-from typing import Any
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.partitions.partition import Partition
@@ -245,7 +244,9 @@ class AppendQueue:
         if partition.uncommitted:
             self._watch(partition, now_ms)
 
-    async def _sync(self, partition: Partition, sync: Coroutine[Any, Any, None], appended: list[PendingAppend]) -> None:
+    async def _sync(
+        self, partition: Partition, sync: Coroutine[object, object, None], appended: list[PendingAppend]
+    ) -> None:
         """Await the fsync of the log, then settle. Batches arriving for the partition meanwhile form the next group."""
         try:
             await sync

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafkalake.broker.partitions.pending_append import (
     ACKS_ALL,
@@ -180,7 +180,7 @@ class Partition:
         """Return whether batches are queued for appending."""
         return bool(self._queue)
 
-    def sync(self, run_blocking: RunBlocking) -> Coroutine[Any, Any, None]:
+    def sync(self, run_blocking: RunBlocking) -> Coroutine[object, object, None]:
         """Hold back further appends from now on, and return the fsync of the log in a thread. It may raise `KafkaStorageError`."""
         self.syncing = True
         return self._sync(run_blocking)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.topics import Topic
@@ -29,7 +28,7 @@ class RetiredLogs:
         self._logs = logs
         self._run_blocking = run_blocking
         self._later = later
-        self._removing: set[asyncio.Future[Any]] = set()
+        self._removing: set[asyncio.Future[object]] = set()
 
     async def retire(self, topic: Topic, logs: Mapping[int, Log], indices: Sequence[int]) -> None:
         """Discard these logs of a topic, and rename the directories of the partitions `indices`."""
@@ -42,7 +41,7 @@ class RetiredLogs:
 
         self.remove_later(await self._run_blocking(discard_and_retire), topic.config.file_delete_delay_ms)
 
-    def begin(self, work: Awaitable[Any]) -> None:
+    def begin(self, work: Awaitable[object]) -> None:
         """Do something of this in the background. An error is logged."""
         future = asyncio.ensure_future(work)
         self._removing.add(future)
@@ -52,7 +51,7 @@ class RetiredLogs:
         """Remove retired directories after a delay, for readers that planned with them."""
         self._later(delay_ms, lambda: self.begin(self._run_blocking(lambda: self._logs.remove(retired))))
 
-    def _removed(self, future: asyncio.Future[Any]) -> None:
+    def _removed(self, future: asyncio.Future[object]) -> None:
         self._removing.discard(future)
         if not future.cancelled() and future.exception() is not None:
             logger.error("directories of removed replicas not removed error=%r", future.exception())

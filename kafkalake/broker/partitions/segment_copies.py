@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 from kafkalake.broker.partitions.followers import Follower
 from kafkalake.broker.partitions.leader_replicas import AskedSegment, LeaderReplicas, ReplicaId, Segment, SegmentPart
@@ -66,7 +65,7 @@ class SegmentCopies:
             await self._work(follower, partial(copy.write, part.data))
             return part.segment
 
-    async def _work(self, follower: Follower, work: Callable[[], Any]) -> None:
+    async def _work(self, follower: Follower, work: Callable[[], object]) -> None:
         """Work on the log in a thread. It ends there even if this is cancelled."""
         future = asyncio.ensure_future(self._run_blocking(work))
         follower.work_until(future)

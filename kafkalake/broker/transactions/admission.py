@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -208,7 +208,7 @@ class Admission:
 
         failed: the reply after an unexpected exception of `ask`.
         """
-        deadline: list[Any] = []
+        deadline: list[object] = []
         is_answered = False
 
         def answer(result: T) -> None:

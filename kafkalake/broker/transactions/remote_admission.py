@@ -15,7 +15,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch, Timers
@@ -85,7 +84,7 @@ class _Waiting:
     request: AdmissionRequest
     reply: Reply
     marked: set[TopicPartition]
-    timeout: Any = field(default=None, init=False)
+    timeout: object = field(default=None, init=False)
     is_answered: bool = field(default=False, init=False)
 
 

@@ -274,7 +274,7 @@ def segment_keys(table: pa.Table) -> list[SegmentKey]:
     return [SegmentKey(*values) for values in zip(*columns, strict=True)]
 
 
-def _to_column(field: pa.Field, rows: Sequence[Any]) -> pa.Array:
+def _to_column(field: pa.Field, rows: Sequence[object]) -> pa.Array:
     if pa.types.is_timestamp(field.type):
         return pa.array(list(map(_clamped_us, map(attrgetter(f"{field.name}_ms"), rows))), field.type)
     values = list(map(attrgetter(field.name), rows))
@@ -311,7 +311,7 @@ def _from_column(column: pa.ChunkedArray) -> Iterable[Any]:
     return values
 
 
-def _shared_strings(column: pa.ChunkedArray) -> list[Any]:
+def _shared_strings(column: pa.ChunkedArray) -> list[object]:
     """Return the strings with equal ones shared, because a topic's name occurs once per segment."""
     seen: dict[str, str] = {}
     return [value if value is None else seen.setdefault(value, value) for value in column.to_pylist()]

@@ -46,7 +46,7 @@ class ForwardedClient:
     def is_closing(self) -> bool:
         return self._envelope.connection.is_closing
 
-    def answered(self, request: Request[Any]) -> None:
+    def answered(self, request: Request[object]) -> None:
         frame = b"".join(request.answer)
         self._reply(EnvelopeResponse(response_data=frame[SIZE_BYTES:]))
 
@@ -86,7 +86,7 @@ def handle(request: Request[EnvelopeRequest]) -> EnvelopeResponse | None:
     return None
 
 
-def _request_in(request: Request[EnvelopeRequest], client: ForwardedClient, frame: bytes) -> Request[Any]:
+def _request_in(request: Request[EnvelopeRequest], client: ForwardedClient, frame: bytes) -> Request[object]:
     """Return the request in an envelope, without its body. Raise `InvalidRequestError` if it is none of the controller's."""
     key, version, correlation_id = read_fixed_header(frame)
     api = request.context.advertised.forwarded.get(key)
@@ -100,7 +100,7 @@ def _decoded(forwarded: Request[Any], frame: bytes) -> tuple[str | None, Any]:
     return header.client_id, decode_request(forwarded.api.request, header, frame)
 
 
-async def _decode_and_handle(forwarded: Request[Any], frame: bytes) -> None:
+async def _decode_and_handle(forwarded: Request[object], frame: bytes) -> None:
     decoded = await forwarded.context.run_in_thread(lambda: _decoded(forwarded, frame))
     forwarded.decoded(*decoded)
     if not forwarded.context.broker.controller.is_active:

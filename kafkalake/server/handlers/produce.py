@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any
 
 from kafkalake.broker.partitions.append_queue import ProduceRequest
 from kafkalake.errors import InvalidTopicError, KafkaError, as_value
@@ -32,7 +31,7 @@ from kafkalake.wire.produce_request import ProduceBody, ProducedTopic
 from kafkalake.wire.produce_response import encode_produced
 
 
-def handle(request: Request[ProduceBody]) -> Coroutine[Any, Any, None] | None:
+def handle(request: Request[ProduceBody]) -> Coroutine[object, object, None] | None:
     body: ProduceBody = request.body
     reader = BatchReader(request, body)
     if request.has_task:
@@ -58,7 +57,7 @@ async def _append_many(request: Request[ProduceBody], body: ProduceBody, reader:
 
 def _append_in_turns(
     request: Request[ProduceBody], body: ProduceBody, reader: BatchReader
-) -> Coroutine[Any, Any, None]:
+) -> Coroutine[object, object, None]:
     return reader.append_in_turns(partial(_start, request, body), request.guarded(_Reply(request, body, 0)))
 
 

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.schemas import PartitionRow, TopicRow
 from kafkalake.reader.snapshot import topics_at
 
-Rows = Iterator[tuple[Any, ...]]
+Rows = Iterator[tuple[object, ...]]
 """A topic's name and the values of a table's columns, as JSON has them."""
 
 

@@ -19,7 +19,7 @@ _making = threading.Lock()
 
 @contextmanager
 def driver_session(
-    gateway: Mapping[str, Any] | None, is_withdrawn: Callable[[], bool]
+    gateway: Mapping[str, object] | None, is_withdrawn: Callable[[], bool]
 ) -> Iterator[SparkSession | None]:
     """Yield the session of the JVM that listens at `gateway` (None: no session), whose jobs end when the procedure is withdrawn."""
     if gateway is None:

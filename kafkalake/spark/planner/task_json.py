@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from kafkalake.reader.plan import SegmentSlice
 
@@ -12,6 +11,6 @@ FORMAT = 3
 """Version of the form. A jar with another version refuses the task."""
 
 
-def encode_task(slices: Sequence[SegmentSlice]) -> dict[str, Any]:
+def encode_task(slices: Sequence[SegmentSlice]) -> dict[str, object]:
     """Return the task that reads these slices."""
     return {"format": FORMAT, "slices": [asdict(piece) for piece in slices]}

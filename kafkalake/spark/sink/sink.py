@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -101,7 +101,7 @@ class Sink:
 
     # On the driver.
 
-    def commit(self, application: str, version: int, messages: Sequence[Any]) -> None:
+    def commit(self, application: str, version: int, messages: Sequence[object]) -> None:
         """Ask the broker to append all staged records, once. Raise `KafkaLakeError` if they are not appended or this is unknown."""
         staged = [each for each in messages if isinstance(each, Staged) and each.file is not None]
         if not staged:

@@ -14,7 +14,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kafkalake.errors import KafkaLakeError
 
@@ -29,9 +29,9 @@ def hide_tracebacks(of: _Class) -> _Class:
     return of
 
 
-def _plain(method: Callable[..., Any]) -> Callable[..., Any]:
+def _plain(method: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(method)
-    def called(*arguments: Any, **named: Any) -> Any:
+    def called(*arguments: object, **named: object) -> object:
         try:
             return method(*arguments, **named)
         except KafkaLakeError:

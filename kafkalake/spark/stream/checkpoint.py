@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import quote
 
 import pyarrow
@@ -25,8 +24,8 @@ _HEADER = b"\0v1\n"
 
 
 def initial_offsets(
-    location: str, first: Callable[[], dict[str, Any]], *, is_repeatable: bool = False
-) -> dict[str, Any]:
+    location: str, first: Callable[[], dict[str, object]], *, is_repeatable: bool = False
+) -> dict[str, object]:
     """Return the initial offsets from the source's part of the checkpoint, at `location`, or else those of `first`, and store them.
 
     `location` is empty if Spark does not give it (without kafkalake's jar). Nothing is stored then, nor if pyarrow cannot access
@@ -67,12 +66,12 @@ def _file_system(location: str) -> tuple[pyarrow.fs.FileSystem, str]:
     return system, path
 
 
-def _decoded(data: bytes, file: str) -> dict[str, Any]:
+def _decoded(data: bytes, file: str) -> dict[str, object]:
     version, _, text = data.removeprefix(b"\0").partition(b"\n")
     try:
         if version != b"v1":
             raise ValueError(version)
-        found: dict[str, Any] = json.loads(text)
+        found: dict[str, object] = json.loads(text)
     except ValueError as error:
         raise LakeError(f"{file} holds no first offsets of a stream: {data[:80]!r}") from error
     return found

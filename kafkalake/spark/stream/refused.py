@@ -7,7 +7,7 @@ that (`UnboundLocalError`) instead of the original error.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -23,7 +23,7 @@ class FailedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, error: KafkaLakeError) -> None:
         self._error = error
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> dict[str, object]:
         self._refuse()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -32,10 +32,10 @@ class FailedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._refuse()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
         self._refuse()
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[object]:
         self._refuse()
 
     def _refuse(self) -> NoReturn:
