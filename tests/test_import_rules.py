@@ -179,7 +179,7 @@ PURE = (
     "broker.groups.consumer",
     "broker.partitions.fetch_sessions",
     *(f"client.network.{name}" for name in ("metadata", "node_connection", "pending_request")),
-    *(f"client.producing.{name}" for name in ("idempotence", "identities")),
+    *(f"client.producing.{name}" for name in ("idempotence", "identities", "transaction_errors", "transactions")),
     *(
         f"client.consuming.{name}"
         for name in ("assignors", "subscriptions", "fetch_sessions", "fetched", "fetcher", "offset_lookups")

@@ -36,6 +36,10 @@ class TransactionAbortedError(KafkaLakeError):
     """The record's transaction was aborted before the record was sent."""
 
 
+class TransactionMustAbortError(KafkaLakeError):
+    """The transaction has failed, for the reason in `__cause__` and in the text. Abort it; the producer stays usable."""
+
+
 class SerializationError(KafkaLakeError):
     """A key or a value cannot be made bytes, or bytes cannot be made one."""
 

@@ -29,3 +29,12 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     leader_epoch: int | None = None
     metadata: str = ""
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """A member of a group, for offsets that are committed in a transaction: those of a member that is gone are refused."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None

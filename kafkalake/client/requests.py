@@ -52,6 +52,8 @@ class ClientApi(NamedTuple, Generic[Q, A]):
 
 
 PRODUCE = ClientApi(0, records.ProduceRequest, records.ProduceResponse, 7, 12)
+# From version 12 on the first batch to a partition adds it to the transaction (KIP-890).
+PRODUCE_BEFORE_TRANSACTIONS_2 = ClientApi(0, records.ProduceRequest, records.ProduceResponse, 7, 11)
 # Between brokers: of a transaction whose partitions were added before.
 PRODUCE_TO_LEADER = ClientApi(0, records.ProduceRequest, records.ProduceResponse, 11, 11)
 # Later versions use topic ids.
@@ -86,6 +88,11 @@ ADD_PARTITIONS_TO_TXN = ClientApi(
 )
 # The same between brokers, for several transactions.
 ADMIT_TO_TXN = ClientApi(24, transactions.AddPartitionsToTxnRequest, transactions.AddPartitionsToTxnResponse, 5, 5)
+ADD_OFFSETS_TO_TXN = ClientApi(25, transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse, 0, 3)
+TXN_OFFSET_COMMIT = ClientApi(28, offsets.TxnOffsetCommitRequest, offsets.TxnOffsetCommitResponse, 3, 4)
+# The same with transactions of version 2, where it adds the group's offsets to the transaction.
+TXN_OFFSET_COMMIT_AND_ADD = ClientApi(28, offsets.TxnOffsetCommitRequest, offsets.TxnOffsetCommitResponse, 5, 5)
+END_TXN_AND_RAISE_EPOCH = ClientApi(26, transactions.EndTxnRequest, transactions.EndTxnResponse, 5, 5)
 # Later versions bump the epoch, useless for a producer with one transaction.
 END_TXN = ClientApi(26, transactions.EndTxnRequest, transactions.EndTxnResponse, 0, 3)
 WRITE_TXN_MARKERS = ClientApi(27, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse, 1, 1)

@@ -64,6 +64,10 @@ class SelectorEdge:
     def poll(self, timeout_ms: int) -> None:
         """Do what is to be done, then wait for news, at most `timeout_ms`, and report them to the machine."""
         self.carry_out()
+        self.wait(timeout_ms)
+
+    def wait(self, timeout_ms: int) -> None:
+        """Wait for news, at most `timeout_ms` or until the machine is to be polled, and report them to it."""
         now_ms = self._clock.monotonic_ms()
         deadline_ms = self._machine.next_deadline_ms(now_ms)
         wait_ms = min(timeout_ms, _LONGEST_WAIT_MS)

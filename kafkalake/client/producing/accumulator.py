@@ -93,15 +93,18 @@ class Accumulator:
     def append_encoded(
         self, topic: TopicQueues, partition: int, data: bytes, records: int, now_ms: int
     ) -> Batch | None:
-        """Add a batch of encoded records. Return it, None if there is no memory."""
+        """Add a batch of encoded records. Return it, None if there is no memory. partition: as for `append`."""
         with self._lock:
             size = len(data)
             if not self._take(size):
                 return None
-            batch = self._new_batch(topic.name, partition, now_ms)
+            chosen = topic.sticky.begin(topic.count, topic.available) if partition < 0 else partition
+            batch = self._new_batch(topic.name, chosen, now_ms)
             batch.take_encoded(data, records)
             batch.charge(size)
-            topic.partitions[partition].add_encoded(batch)
+            topic.partitions[chosen].add_encoded(batch)
+            if partition < 0:
+                topic.sticky.add(size, topic.count, topic.available, is_batch_full=True)
             self._woken()
             return batch
 
@@ -139,9 +142,8 @@ class Accumulator:
         """Return what may be sent. `is_available`: whether a broker should get records without a key (KIP-794)."""
         found = Ready()
         with self._lock:
-            is_urgent = self._waiters > 0 or self._flushes > 0
             for queue in self._queues():
-                self._check(queue, cluster, now_ms, is_urgent, found)
+                self._check(queue, cluster, now_ms, found)
             for topic in self._topics.values():
                 self._update_load(topic, cluster, is_available)
         return found
@@ -155,7 +157,12 @@ class Accumulator:
         size = 0
         with self._lock:
             for queue in list(queues):
-                if not queue.batches or queue.is_muted or not self._may_go(queue.batches[0], may_send, now_ms):
+                if (
+                    not queue.batches
+                    or queue.is_muted
+                    or self._due_ms(queue) > now_ms
+                    or not may_send(queue.batches[0])
+                ):
                     queues.remove(queue)
                     continue
                 if taken and size + queue.batches[0].size > self._settings.max_request_size:
@@ -293,9 +300,7 @@ class Accumulator:
             self._used -= batch.charged - needed
             batch.charge(needed)
 
-    def _check(
-        self, queue: PartitionQueue, cluster: ClusterMetadata, now_ms: int, is_urgent: bool, found: Ready
-    ) -> None:
+    def _check(self, queue: PartitionQueue, cluster: ClusterMetadata, now_ms: int, found: Ready) -> None:
         first = queue.batches[0]
         found.check_at(first.created_ms + self._settings.delivery_timeout_ms)
         leader = cluster.leader(queue.topic, queue.partition)
@@ -304,16 +309,17 @@ class Accumulator:
             return
         if queue.is_muted:
             return
-        is_full = first is not queue.open
-        due_ms = now_ms if is_full or is_urgent else first.created_ms + self._settings.linger_ms
-        due_ms = max(due_ms, first.retry_at_ms)
+        due_ms = self._due_ms(queue)
         if due_ms <= now_ms:
             found.by_leader.setdefault(leader, []).append(queue)
         else:
             found.check_at(due_ms)
 
-    def _may_go(self, batch: Batch, may_send: Callable[[Batch], bool], now_ms: int) -> bool:
-        return batch.retry_at_ms <= now_ms and may_send(batch)
+    def _due_ms(self, queue: PartitionQueue) -> int:
+        """Return when the first batch of a queue is to be sent: at once if it is full or somebody waits."""
+        first = queue.batches[0]
+        lingers = first is queue.open and not self._waiters and not self._flushes
+        return max(first.created_ms + self._settings.linger_ms if lingers else 0, first.retry_at_ms)
 
     def _update_load(self, topic: TopicQueues, cluster: ClusterMetadata, is_available: Callable[[int], bool]) -> None:
         usable = []

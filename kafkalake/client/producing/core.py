@@ -6,16 +6,19 @@ Composes settings, network, accumulator, identity and sender; makes batches of r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from kafkalake.client.errors import IllegalStateError
+import pyarrow as pa
+
+from kafkalake.client.errors import IllegalStateError, TransactionAbortedError
 from kafkalake.client.network.backoff import ExponentialBackoff
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.producing.accumulator import Accumulator
-from kafkalake.client.producing.batch import HEADER_BYTES, Header, OnDelivery, RecordFuture
+from kafkalake.client.producing.arrow import STICKY, ArrowEncoder, EncodedBatch
+from kafkalake.client.producing.batch import HEADER_BYTES, Batch, Header, OnDelivery, RecordFuture
 from kafkalake.client.producing.idempotence import Sequences
 from kafkalake.client.producing.identities import IdempotentIdentity, Identities, NoIdentity
 from kafkalake.client.producing.interceptors import Interceptors, ProducerInterceptor, ProducerRecord
@@ -23,7 +26,9 @@ from kafkalake.client.producing.partitioners import Partitioner, partition_of_ke
 from kafkalake.client.producing.queues import TopicQueues
 from kafkalake.client.producing.sender import Sender
 from kafkalake.client.producing.settings import ProducerSettings, producer_settings
+from kafkalake.client.producing.transactions import Outcome, Transactions
 from kafkalake.client.record_sizes import RECORD_OVERHEAD_BYTES
+from kafkalake.client.records import ConsumerGroupMetadata, OffsetAndMetadata
 from kafkalake.client.serialization import BytesSerde, Serializer, serde_named
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.errors import (
@@ -32,11 +37,10 @@ from kafkalake.errors import (
     MessageTooLargeError,
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
+    as_value,
     with_retriable,
 )
-
-STICKY = -1
-"""In place of a partition: the sticky partitioner chooses."""
+from kafkalake.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,9 @@ class ProducerCore:
         self.accumulator = Accumulator(
             self.settings, random, woken, is_transactional=self.settings.transactional_id is not None
         )
-        self.sequences = Sequences(is_transactional=False) if self.settings.enable_idempotence else None
+        is_transactional = self.settings.transactional_id is not None
+        self.sequences = Sequences(is_transactional=is_transactional) if self.settings.enable_idempotence else None
+        self.transactions: Transactions | None = None
         self.identities: Identities = self._identities(random)
         self.sender = Sender(self.settings, self.client, self.accumulator, self.identities, self.sequences, random)
         self._key = _serializer(parts.key_serializer)
@@ -72,6 +78,13 @@ class ProducerCore:
         self._interceptors = Interceptors(parts.interceptors)
         self._ignores_keys = self.settings.partitioner_ignore_keys
         self._largest = min(self.settings.max_request_size, self.settings.buffer_memory)
+        self._arrow = ArrowEncoder(
+            self.settings.batch_size,
+            self._largest,
+            self.settings.codec,
+            parts.partitioner,
+            is_transactional=is_transactional,
+        )
 
     @property
     def has_interceptors(self) -> bool:
@@ -88,6 +101,26 @@ class ProducerCore:
                 on_delivery(metadata, error)
 
         return chain.on_send(record), delivered
+
+    def check_send(self) -> None:
+        """Raise the error for which no record may be sent now, for a producer with transactions."""
+        if self.transactions is not None:
+            self.transactions.check_send()
+
+    def operate(self, operation: Callable[[Transactions], Outcome]) -> Outcome:
+        """Begin an operation of transactions, in the thread that polls. Return its outcome, done if it is refused."""
+        try:
+            if self.transactions is None:
+                raise IllegalStateError("a producer without transactional.id has no transactions")
+            return operation(self.transactions)
+        except KafkaLakeError as error:
+            return Outcome(is_done=True, error=as_value(error))
+
+    @property
+    def news(self) -> tuple[int, int, int]:
+        """Return what changes when a caller that waits should look again."""
+        version = 0 if self.transactions is None else self.transactions.version
+        return self.client.metadata.version, self.accumulator.releases, version
 
     def want_topic(self, topic: str) -> None:
         """Ask for a topic's metadata. In the thread that polls."""
@@ -145,6 +178,18 @@ class ProducerCore:
         )
         return None if place is None else RecordFuture(place[0], place[1], now_ms)
 
+    def encode_arrow(
+        self, queues: TopicQueues, records: pa.RecordBatch | pa.Table, partition: int | None
+    ) -> Iterator[EncodedBatch]:
+        """Yield the encoded batches of Arrow records. Raise as `ArrowEncoder.encode` does."""
+        return self._arrow.encode(queues, records, partition, time.time_ns() // 1_000_000)
+
+    def try_append_encoded(self, queues: TopicQueues, batch: EncodedBatch) -> Batch | None:
+        """Add an encoded batch. Return it, None if there is no memory for it now."""
+        return self.accumulator.append_encoded(
+            queues, batch.partition, batch.data, batch.records, self.clock.monotonic_ms()
+        )
+
     def _choose(self, queues: TopicQueues, partition: int | None, key: bytes | None, value: bytes | None) -> int:
         if partition is not None:
             return checked_partition(queues, partition)
@@ -163,7 +208,21 @@ class ProducerCore:
         if self.sequences is None:
             return NoIdentity()
         backoff = ExponentialBackoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, random)
+        if self.settings.transactional_id is not None:
+            self.transactions = Transactions(
+                self.settings.transactional_id,
+                self.settings.transaction_timeout_ms,
+                self.client,
+                self.sequences,
+                backoff,
+                is_drained=lambda: not self.accumulator.has_incomplete,
+                abort_unsent=self._abort_unsent,
+            )
+            return self.transactions
         return IdempotentIdentity(self.client, self.sequences, backoff)
+
+    def _abort_unsent(self) -> None:
+        self.sender.abort_unsent(TransactionAbortedError("the record's transaction was aborted before it was sent"))
 
 
 _BYTES = BytesSerde()
@@ -173,6 +232,18 @@ def _serializer(given: Serializer | str | None) -> Serializer | None:
     """Return what makes bytes of values, None for bytes."""
     found = serde_named(given) if isinstance(given, str) else given
     return None if isinstance(found, BytesSerde) else found
+
+
+def offsets_of(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return offsets with their metadata."""
+    return {
+        partition: OffsetAndMetadata(each) if isinstance(each, int) else each for partition, each in offsets.items()
+    }
+
+
+def group_of(group: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
+    """Return a group without a member for its name."""
+    return ConsumerGroupMetadata(group) if isinstance(group, str) else group
 
 
 def headers_bytes(headers: Sequence[Header]) -> int:

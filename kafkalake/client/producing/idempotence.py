@@ -3,7 +3,9 @@
 Per partition the broker takes batches of a producer in the order of their sequence numbers, once each, as long as at most five are
 in flight (KIP-98). If a batch is lost for good, the numbers behind it cannot be used: the producer's epoch is raised, and the
 partition's batches in flight are numbered anew from 0 (KIP-360). Other partitions take over the new epoch once nothing of theirs is
-in flight. Source: `TransactionManager` and `TxnPartitionMap` of Apache Kafka 4.1.
+in flight. *Different from Kafka:* the first batch of an epoch is alone in flight in its partition. A broker takes any number from a
+producer that it does not know, so if the first one failed and the second did not, the first would be lost.
+Source: `TransactionManager` and `TxnPartitionMap` of Apache Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -100,7 +102,9 @@ class Sequences:
             return True
         if batch.has_sequence:
             return not state.in_flight or state.in_flight[0] is batch
-        return not state.is_unresolved and not (state.in_flight and state.identity != self.identity)
+        if state.in_flight and (state.last_acked < 0 or state.identity != self.identity):
+            return False
+        return not state.is_unresolved
 
     def number(self, batch: Batch) -> None:
         """Give a batch its sequence number, unless it has one."""

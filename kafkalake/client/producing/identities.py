@@ -12,8 +12,9 @@ from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.producing.batch import Batch
 from kafkalake.client.producing.idempotence import Identity, Sequences
-from kafkalake.client.requests import INIT_PRODUCER_ID, error_name
+from kafkalake.client.requests import INIT_PRODUCER_ID, PRODUCE, ClientApi, error_name
 from kafkalake.errors import BrokerUnavailableError, KafkaError, KafkaLakeError, error_for_code
+from kafkalake.wire.messages.records import ProduceRequest, ProduceResponse
 from kafkalake.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 
@@ -24,6 +25,11 @@ class Identities(Protocol):
     def error(self) -> KafkaLakeError | None: ...
     @property
     def transactional_id(self) -> str | None: ...
+    @property
+    def produce_api(self) -> ClientApi[ProduceRequest, ProduceResponse]:
+        """The versions of Produce that may be used."""
+        ...
+
     def poll(self, now_ms: int) -> None:
         """Send the requests that are due."""
         ...
@@ -50,6 +56,7 @@ class NoIdentity:
 
     error: KafkaLakeError | None = None
     transactional_id: str | None = None
+    produce_api = PRODUCE
 
     def poll(self, now_ms: int) -> None:
         """Do nothing."""
@@ -73,6 +80,7 @@ class IdempotentIdentity:
     """Of an idempotent producer without transactions: asked for when there is something to send, and when epochs are used up."""
 
     transactional_id: str | None = None
+    produce_api = PRODUCE
 
     def __init__(self, client: NetworkClient, sequences: Sequences, backoff: ExponentialBackoff) -> None:
         self._client = client

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from kafkalake.client.errors import BufferExhaustedError, ClientClosedError, ClientTimeoutError
 from kafkalake.client.network.selector import SelectorEdge
-from kafkalake.client.producing.batch import Header, OnDelivery, RecordFuture, wait_for
-from kafkalake.client.producing.core import ProducerCore, ProducerParts
+from kafkalake.client.producing.batch import ArrowFuture, Header, OnDelivery, RecordFuture, wait_for
+from kafkalake.client.producing.core import ProducerCore, ProducerParts, group_of, offsets_of
 from kafkalake.client.producing.interceptors import ProducerInterceptor, ProducerRecord
 from kafkalake.client.producing.partitioners import Partitioner
 from kafkalake.client.producing.queues import TopicQueues
+from kafkalake.client.producing.transactions import Outcome, Transactions
+from kafkalake.client.records import ConsumerGroupMetadata, OffsetAndMetadata
 from kafkalake.client.serialization import Serializer
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError, as_value
+from kafkalake.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +60,8 @@ class Producer:
         self._accumulator = self._core.accumulator
         self._edge = SelectorEdge(self._core.sender, self._core.clock)
         self._news = threading.Condition()
-        self._seen = (0, 0)
+        self._seen: tuple[int, int, int] | None = None
+        self._is_transactional = self._core.transactions is not None
         self._is_closed = False
         self._is_stopping = False
         self._failure: BaseException | None = None
@@ -92,8 +100,7 @@ class Producer:
             record, on_delivery = self._core.intercepted(record, on_delivery)
             topic, value, key, partition = record.topic, record.value, record.key, record.partition
             headers, timestamp = record.headers, record.timestamp
-        if self._is_closed:
-            raise ClientClosedError("the producer is closed")
+        self._check_open()
         queues = self._accumulator.topic(topic) or self._wait_for_topic(topic)
         future = self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
         if future is not None:
@@ -101,6 +108,23 @@ class Producer:
         return self._append_with_room(
             lambda: self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
         )
+
+    def send_arrow(
+        self, topic: str, records: pa.RecordBatch | pa.Table, *, partition: int | None = None
+    ) -> ArrowFuture:
+        """Send the rows of an Arrow batch or table, encoded without an object for a record. Return the future of their places.
+
+        Columns: `value` and, if there are, `key`, `headers` (list of key and value), `timestamp` and `partition`; others are
+        ignored. Serializers and interceptors are not used. Waits and raises as `send` does, and raises `ValueError` or
+        `pyarrow.ArrowInvalid` for columns that are no records. After an error about memory some rows may have been sent.
+        """
+        self._check_open()
+        queues = self._accumulator.topic(topic) or self._wait_for_topic(topic)
+        batches = []
+        for encoded in self._core.encode_arrow(queues, records, partition):
+            batch = self._core.try_append_encoded(queues, encoded)
+            batches.append(batch or self._append_with_room(partial(self._core.try_append_encoded, queues, encoded)))
+        return ArrowFuture(batches)
 
     def partitions_for(self, topic: str) -> int:
         """Return the number of a topic's partitions. Waits and raises as `send` does."""
@@ -131,6 +155,75 @@ class Producer:
         if threading.current_thread() is not self._thread:
             self._thread.join(_CLOSE_S)
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosedError("the producer is closed")
+        if self._is_transactional:
+            self._core.check_send()
+
+    # Transactions
+
+    def init_transactions(self) -> None:
+        """Get the producer's id, and end what an earlier producer with this `transactional.id` left open. Call it once, first.
+
+        Raise, as the other operations on transactions: `ProducerFencedError` if a newer producer has begun, other errors of
+        the coordinator that make the producer unusable, `IllegalStateError`, `ClientTimeoutError` after `max.block.ms`: then
+        the operation goes on, and may be called again.
+        """
+        self._operate(Transactions.initialize)
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction, to which everything belongs that is sent until its end."""
+        self._operate(Transactions.begin)
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: ConsumerGroupMetadata | str
+    ) -> None:
+        """Commit offsets of a consumer group with the transaction: for each partition that of the next record to be read.
+
+        Raise as `commit_transaction` does.
+        """
+        committed, metadata = offsets_of(offsets), group_of(group)
+        self._operate(lambda transactions: transactions.send_offsets(committed, metadata))
+
+    def commit_transaction(self) -> None:
+        """Deliver everything that was sent, and commit. Raise `TransactionMustAbortError` if it can only be aborted."""
+        self.flush()
+        self._operate(Transactions.commit)
+
+    def abort_transaction(self) -> None:
+        """Abort the transaction: nobody who reads committed records sees it. Records that were not sent fail."""
+        self._operate(Transactions.abort)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Producer]:
+        """Begin a transaction; commit it when the block is left, abort it when an error leaves the block."""
+        self.begin_transaction()
+        try:
+            yield self
+            self.commit_transaction()
+        except ClientTimeoutError:
+            raise
+        except BaseException:
+            with contextlib.suppress(KafkaLakeError):
+                self.abort_transaction()
+            raise
+
+    def _operate(self, operation: Callable[[Transactions], Outcome]) -> None:
+        outcomes: list[Outcome] = []
+
+        def begin() -> None:
+            outcomes.append(self._core.operate(operation))
+            self._seen = None
+
+        self._call(begin)
+        outcome = self._wait(
+            lambda: outcomes[0] if outcomes and outcomes[0].is_done else None,
+            lambda: ClientTimeoutError(f"no answer of the coordinator in {self._core.settings.max_block_ms} ms"),
+        )
+        if outcome.error is not None:
+            raise as_value(outcome.error)
+
     # Waiting
 
     def _wait_for_topic(self, topic: str) -> TopicQueues:
@@ -148,7 +241,7 @@ class Producer:
         error = self._core.last_topic_error(topic)
         return error or ClientTimeoutError(f"no metadata of topic '{topic}' in {self._core.settings.max_block_ms} ms")
 
-    def _append_with_room(self, append: Callable[[], RecordFuture | None]) -> RecordFuture:
+    def _append_with_room(self, append: Callable[[], T | None]) -> T:
         self._accumulator.add_waiter(1)
         try:
             return self._wait(
@@ -196,7 +289,9 @@ class Producer:
     def _run(self) -> None:
         try:
             while not self._is_stopping:
-                self._edge.poll(_POLL_MS)
+                self._edge.carry_out()
+                self._announce()
+                self._edge.wait(_POLL_MS)
                 self._announce()
         except BaseException as error:
             logger.exception("the producer's thread failed")
@@ -208,7 +303,7 @@ class Producer:
 
     def _announce(self) -> None:
         """Let those who wait look again if there is news for them."""
-        seen = self._core.client.metadata.version, self._accumulator.releases
+        seen = self._core.news
         if seen != self._seen:
             self._seen = seen
             with self._news:

@@ -20,7 +20,7 @@ from kafkalake.client.producing.batch import Batch
 from kafkalake.client.producing.idempotence import Sequences
 from kafkalake.client.producing.identities import Identities
 from kafkalake.client.producing.settings import ProducerSettings
-from kafkalake.client.requests import PRODUCE, error_name
+from kafkalake.client.requests import error_name
 from kafkalake.errors import (
     BrokerUnavailableError,
     DuplicateSequenceError,
@@ -174,7 +174,7 @@ class Sender:
         )
         self._client.send(
             leader,
-            PRODUCE,
+            self._identities.produce_api,
             message,
             now_ms,
             is_answered=self._settings.required_acks != 0,

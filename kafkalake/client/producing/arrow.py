@@ -1,0 +1,157 @@
+"""Cuts Arrow records into encoded batches, each for one partition, without a Python object for a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalake.client.partitioner import partitions_of_keys
+from kafkalake.client.producing.partitioners import Partitioner
+from kafkalake.client.record_sizes import cut, record_bytes
+from kafkalake.errors import MessageTooLargeError, UnknownTopicOrPartitionError, with_retriable
+from kafkalake.record.schema import SCHEMA
+from kafkalake.wire.record_batch import batch_from_arrow, encode_batch
+
+STICKY = -1
+"""In place of a partition: the sticky partitioner chooses."""
+
+Int32Array = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
+
+
+class Topic(Protocol):
+    """The topic that records go to."""
+
+    name: str
+    count: int
+    available: list[int]
+
+
+class EncodedBatch(NamedTuple):
+    """An encoded batch of `records` records for a partition, or for `STICKY`."""
+
+    partition: int
+    data: bytes
+    records: int
+
+
+class ArrowEncoder:
+    """Makes batches of at most `batch_size` bytes."""
+
+    def __init__(
+        self,
+        batch_size: int,
+        largest_record: int,
+        codec: int,
+        partitioner: Partitioner | None,
+        *,
+        is_transactional: bool,
+    ) -> None:
+        """partitioner: None for Kafka's."""
+        self._batch_size = batch_size
+        self._largest_record = largest_record
+        self._codec = codec
+        self._partitioner = partitioner
+        self._is_transactional = is_transactional
+
+    def encode(
+        self, topic: Topic, records: pa.RecordBatch | pa.Table, partition: int | None, now_ms: int
+    ) -> Iterator[EncodedBatch]:
+        """Yield the batches of the columns `value` and, if there are, `key`, `headers`, `timestamp` and `partition`.
+
+        partition: for all records. Without it and without such a column keys decide, as for single records. Raise `ValueError`
+        or `pyarrow.ArrowInvalid` for columns that are no records, `MessageTooLargeError` for a record that is too large, and
+        `UnknownTopicOrPartitionError`; then nothing was yielded.
+        """
+        whole = _records(records)
+        sizes = record_bytes(whole)
+        if len(sizes) and int(sizes.max()) > self._largest_record:
+            raise MessageTooLargeError(
+                f"a record of up to {sizes.max()} bytes is larger than max.request.size, {self._largest_record}"
+            )
+        partitions = self._partitions(topic, records, whole, partition)
+        return self._batches(whole, sizes, partitions, now_ms)
+
+    def _batches(
+        self, records: pa.RecordBatch, sizes: Int64Array, partitions: Int32Array | int, now_ms: int
+    ) -> Iterator[EncodedBatch]:
+        if isinstance(partitions, int):
+            for part in cut(records, sizes, self._batch_size):
+                yield self._encoded(partitions, part, now_ms)
+            return
+        order = np.argsort(partitions, kind="stable")
+        records, sizes = records.take(pa.array(order)), sizes[order]
+        numbers, counts = np.unique(partitions, return_counts=True)
+        start = 0
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            for part in cut(records.slice(start, count), sizes[start : start + count], self._batch_size):
+                yield self._encoded(number, part, now_ms)
+            start += count
+
+    def _encoded(self, partition: int, records: pa.RecordBatch, now_ms: int) -> EncodedBatch:
+        batch = batch_from_arrow(records, timestamp_ms=now_ms, transactional=self._is_transactional)
+        return EncodedBatch(partition, encode_batch(batch, self._codec), records.num_rows)
+
+    def _partitions(
+        self, topic: Topic, given: pa.RecordBatch | pa.Table, records: pa.RecordBatch, partition: int | None
+    ) -> Int32Array | int:
+        """Return the partition of all records, or of each."""
+        if partition is not None:
+            _check(topic, np.array([partition]))
+            return partition
+        if "partition" in given.column_names:
+            column = pc.cast(given.column("partition"), pa.int32())
+            if column.null_count:
+                raise ValueError("the column `partition` has nulls")
+            return _check(topic, np.asarray(column.to_numpy(), dtype=np.int32))
+        if self._partitioner is not None:
+            return _check(topic, self._chosen(self._partitioner, topic, records))
+        if "key" not in records.schema.names or records.column("key").null_count == len(records):
+            return STICKY
+        keys = records.column("key")
+        found = partitions_of_keys(keys, topic.count)
+        if keys.null_count:
+            found[pc.is_null(keys).to_numpy(zero_copy_only=False)] = STICKY
+        return found
+
+    def _chosen(self, partitioner: Partitioner, topic: Topic, records: pa.RecordBatch) -> Int32Array:
+        values = records.column("value").to_pylist()
+        keys: Sequence[Any] = [None] * len(values)
+        if "key" in records.schema.names:
+            keys = records.column("key").to_pylist()
+        pairs = zip(keys, values, strict=True)
+        each = [partitioner.partition(topic.name, key, value, topic.count, topic.available) for key, value in pairs]
+        return np.array(each, dtype=np.int32)
+
+
+def _check(topic: Topic, partitions: Int32Array) -> Int32Array:
+    """Return partitions of a topic. Raise `UnknownTopicOrPartitionError` if one is not there."""
+    wrong = partitions[(partitions < 0) | (partitions >= topic.count)]
+    if len(wrong):
+        text = f"topic '{topic.name}' has no partition {wrong[0]}; it has {topic.count}, numbered from 0"
+        raise with_retriable(UnknownTopicOrPartitionError(text), False)
+    return partitions
+
+
+def _records(given: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+    """Return the columns of records as one batch. Raise `ValueError` without a column `value`."""
+    if "value" not in given.column_names:
+        raise ValueError("records need a column `value`")
+    names = [name for name in ("timestamp", "key", "value", "headers") if name in given.column_names]
+    arrays = [_column(given.column(name), name) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _column(array: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
+    """Return a column in one piece, keys, values and headers as in `SCHEMA`."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):  # of some types, if there is no chunk or too much for one
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    wanted = SCHEMA.field(name).type
+    return array if name == "timestamp" or array.type == wanted else array.cast(wanted)
