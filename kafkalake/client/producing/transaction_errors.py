@@ -32,7 +32,7 @@ from kafkalake.errors import (
 
 
 class Verdict(Enum):
-    """What to do after an error."""
+    """The consequence of an error."""
 
     RETRY = "retry"
     LOOK_UP = "look the coordinator up"
