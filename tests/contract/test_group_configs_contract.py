@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from contract.test_configs_contract import DELETE, SET, describe, eventually_setting, incremental
-from contract.test_consumer_groups_contract import beat, enter_consumer
+from contract.test_consumer_groups_contract import beat, create_assignable, enter_consumer
 from contract.test_consumer_groups_contract import describe as described
 from contract.test_groups_contract import group
 from contract.wire_client import WireClient, code, create_topic
@@ -51,7 +51,7 @@ def test_the_empty_name_is_no_group(client: WireClient) -> None:
 
 
 def test_a_change_counts_for_the_members_that_are_there(client: WireClient, group: str, topic: str) -> None:
-    create_topic(client, topic)
+    create_assignable(client, group, topic, 1)
     answer = enter_consumer(client, group, topic)
     assert interval_ms(answer) == 200
     assert incremental(client, GROUP, group, (HEARTBEAT, SET, "1234")) == 0

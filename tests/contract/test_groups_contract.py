@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from contract.wire_client import WireClient, code, create_topic
+from waiting import wait_until
 
 UNKNOWN_MEMBER, ILLEGAL_GENERATION, REBALANCE, MEMBER_ID_REQUIRED = 25, 22, 27, 79
 TIMEOUT_S = 20
@@ -20,15 +21,21 @@ SUBSCRIPTION = b"\0\0" + b"\0\0\0\0" + b"\xff\xff\xff\xff"
 def group(client: WireClient) -> str:
     """The name of a group that no other test uses, whose coordinator is there."""
     name = f"group-{uuid.uuid4().hex[:10]}"
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        found = client.call("FindCoordinator", 4, key_type=0, coordinator_keys=[name]).coordinators[0]
-        if code(found.error_code) == 0:
-            answer = client.call("OffsetFetch", 7, group_id=name, topics=None, require_stable=False)
-            if code(answer.error_code) == 0:
-                return name
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    await_coordinator(client, name)
+    return name
+
+
+def await_coordinator(client: WireClient, group: str) -> None:
+    """Wait until the broker coordinates the group."""
+
+    def is_there() -> bool:
+        found = client.call("FindCoordinator", 4, key_type=0, coordinator_keys=[group]).coordinators[0]
+        if code(found.error_code):
+            return False
+        answer = client.call("OffsetFetch", 7, group_id=group, topics=None, require_stable=False)
+        return not code(answer.error_code)
+
+    wait_until(is_there, timeout_s=TIMEOUT_S)
 
 
 def join(client: WireClient, group: str, version: int = 9, member_id: str = "", **values: Any) -> Any:

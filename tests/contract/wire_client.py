@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from crc32c import crc32c
+from waiting import wait_until
 from wire.message_codec import as_message, message_class
 
 from kafkalake.server.registry import APIS
@@ -235,14 +236,15 @@ def create_topic(client: WireClient, name: str, partitions: int = 1, **config: s
 
 def await_leaders(client: WireClient, topic: str, partitions: int) -> None:
     """Wait until all partitions answer: Apache Kafka acknowledges a topic before its broker leads it."""
+    wait_until(lambda: not any(leader_errors(client, topic, partitions)), timeout_s=20)
+
+
+def leader_errors(client: WireClient, topic: str, partitions: int) -> list[int]:
+    """Return the error of each partition at this broker: 0 where the broker leads it, and has begun to."""
     asked = [{"partition_index": index, "timestamp": -2} for index in range(partitions)]
-    deadline = time.monotonic() + 20
-    while True:
-        answer = client.call("ListOffsets", 6, replica_id=-1, topics=[{"name": topic, "partitions": asked}])
-        if not any(code(partition.error_code) for partition in answer.topics[0].partitions):
-            return
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.01)
+    answer = client.call("ListOffsets", 6, replica_id=-1, topics=[{"name": topic, "partitions": asked}])
+    found = sorted(answer.topics[0].partitions, key=lambda each: each.partition_index)
+    return [code(each.error_code) for each in found]
 
 
 def produce(

@@ -8,13 +8,14 @@ from __future__ import annotations
 import datetime
 import time
 import uuid
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, TypeAlias
 
 from broker.groups import worlds
 from broker.groups.worlds import label
 from manual_clock import ManualClock
+from waiting import PAUSE_S
 
 from kafkalake.broker.coordination.decisions import Append, CancelTimer, ErrorClass, Reply, SetTimer
 from kafkalake.broker.groups.assignors import Assignment
@@ -182,22 +183,16 @@ class OurGroup:
 
 
 class KafkaGroup:
-    """A group of an Apache Kafka."""
+    """A group of an Apache Kafka, of which the coordinator has these topics (name -> id)."""
 
-    def __init__(self, bootstrap_servers: str, group: str, topics: Sequence[str]) -> None:
+    def __init__(self, bootstrap_servers: str, group: str, ids: Mapping[str, uuid.UUID]) -> None:
         self._kafka = worlds.KafkaWorld(bootstrap_servers)
         self._group = group
-        self._kafka.wait_for_coordinator(group)
-        module = import_module("kio.schema.metadata.v12.request")
-        asked = tuple(module.MetadataRequestTopic(topic_id=None, name=name) for name in topics)
-        response = self._kafka.ask(
-            "metadata", 12, topics=asked, allow_auto_topic_creation=False, include_topic_authorized_operations=False
-        )
-        self._ids = {str(topic.name): topic.topic_id for topic in response.topics}
+        self._ids = ids
 
     def settle(self) -> None:
-        """A regular expression is matched in the background; nothing shows when."""
-        time.sleep(0.5)
+        """The pause between two looks: a regular expression is matched in the background."""
+        time.sleep(PAUSE_S)
 
     def beat(
         self,
