@@ -1,13 +1,18 @@
-"""The sources of the package, for tests that hold a rule by reading them: each file is read and parsed once."""
+"""The sources of the package, for tests that hold a rule by reading them: each file is read, parsed and walked through once."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
+ON_ONE_WORKER = pytest.mark.xdist_group("sources")
 
 
 @cache
@@ -26,3 +31,16 @@ def modules() -> Mapping[str, str]:
 @cache
 def parsed(source: str) -> ast.Module:
     return ast.parse(source)
+
+
+@cache
+def _by_kind(source: str) -> Mapping[type[ast.AST], Sequence[Any]]:
+    found: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+    for node in ast.walk(parsed(source)):
+        found[type(node)].append(node)
+    return found
+
+
+def nodes(source: str, *kinds: type[ast.AST]) -> list[Any]:
+    """Return the nodes of these kinds, those of the first kind first."""
+    return [node for kind in kinds for node in _by_kind(source).get(kind, ())]

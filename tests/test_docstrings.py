@@ -8,7 +8,9 @@ from __future__ import annotations
 import ast
 
 import pytest
-from sources import parsed, sources
+from sources import ON_ONE_WORKER, nodes, sources
+
+pytestmark = ON_ONE_WORKER
 
 CLAUSES = {"How", "What", "When", "Where", "Whether", "Who", "Why"}
 NO_VERBS = {"A", "All", "An", "Any", "Each", "Every", "Here", "The", "This"} | CLAUSES
@@ -17,9 +19,7 @@ NO_VERBS = {"A", "All", "An", "Any", "Each", "Every", "Here", "The", "This"} | C
 def wrong(source: str) -> list[str]:
     """Return `name: docstring` of each function or class whose docstring begins as none should, or has "Raises"."""
     found = []
-    for node in ast.walk(parsed(source)):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            continue
+    for node in nodes(source, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
         text = ast.get_docstring(node) or ""
         first = text.partition(" ")[0].strip("`*,.:")
         is_value = isinstance(node, ast.ClassDef) or any(

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
+from sources import ON_ONE_WORKER, modules, nodes
 
-PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
+pytestmark = ON_ONE_WORKER
 
 FUNCTIONS = {
     "os": {
@@ -67,9 +67,7 @@ ALLOWED: dict[str, str] = {
 def file_calls(source: str) -> list[tuple[int, str]]:
     """Return (line, call) of each direct access to a file or directory."""
     found = []
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Call):
-            continue
+    for node in nodes(source, ast.Call):
         called = node.func
         if isinstance(called, ast.Name) and called.id == "open":
             found.append((node.lineno, "open"))
@@ -89,11 +87,6 @@ def file_calls(source: str) -> list[tuple[int, str]]:
         if (called.attr in METHODS or is_path_open) and not of_storage and not is_of_segment:
             found.append((node.lineno, f"{ast.unparse(owner)}.{called.attr}"))
     return found
-
-
-def modules() -> dict[str, str]:
-    names = {path: path.relative_to(PACKAGE).with_suffix("").parts for path in sorted(PACKAGE.rglob("*.py"))}
-    return {".".join(parts): path.read_text() for path, parts in names.items()}
 
 
 def direct_access(of: Mapping[str, str]) -> dict[str, list[tuple[int, str]]]:

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from functools import cache
 
 import pytest
-from sources import modules, parsed, sources
+from sources import ON_ONE_WORKER, modules, nodes, sources
+
+pytestmark = ON_ONE_WORKER
 
 LEAVES = {
     "__version__",
@@ -204,6 +206,7 @@ def rooms() -> set[str]:
     return packages | modules().keys() & {path.removesuffix(".py") for path in sources()} - {"__init__"}
 
 
+@cache
 def room_of(module: str) -> str:
     """Return the innermost room that a module, or what is imported of it, stands in."""
     parts = module.split(".")
@@ -214,12 +217,11 @@ def room_of(module: str) -> str:
 def imports(source: str) -> list[tuple[str, int]]:
     """Return (what is imported, line) of every import of a file, wherever in the file it stands."""
     found: list[tuple[str, int]] = []
-    for node in ast.walk(parsed(source)):
-        if isinstance(node, ast.Import):
-            found += ((alias.name, node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"relative import in line {node.lineno}"
-            found += ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+    for node in nodes(source, ast.Import):
+        found += ((alias.name, node.lineno) for alias in node.names)
+    for node in nodes(source, ast.ImportFrom):
+        assert node.level == 0, f"relative import in line {node.lineno}"
+        found += ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
     return found
 
 
@@ -242,16 +244,14 @@ def known_versions(of: Mapping[str, str]) -> list[str]:
     """Return where code asks for the API version of a request: an argument of that name, or a comparison with a number."""
     found = []
     for module, source in of.items():
-        for node in ast.walk(parsed(source)):
-            if isinstance(node, ast.arg) and node.arg == "api_version":
+        found += [f"{module}:{node.lineno}" for node in nodes(source, ast.arg) if node.arg == "api_version"]
+        for node in nodes(source, ast.Compare):
+            sides = [node.left, *node.comparators]
+            names = {getattr(side, "attr", getattr(side, "id", "")) for side in sides}
+            requests = any(getattr(getattr(side, "value", None), "id", "") == "request" for side in sides)
+            numbers = any(isinstance(side, ast.Constant) for side in sides)
+            if "api_version" in names or ("version" in names and requests and numbers):
                 found.append(f"{module}:{node.lineno}")
-            elif isinstance(node, ast.Compare):
-                sides = [node.left, *node.comparators]
-                names = {getattr(side, "attr", getattr(side, "id", "")) for side in sides}
-                requests = any(getattr(getattr(side, "value", None), "id", "") == "request" for side in sides)
-                numbers = any(isinstance(side, ast.Constant) for side in sides)
-                if "api_version" in names or ("version" in names and requests and numbers):
-                    found.append(f"{module}:{node.lineno}")
     return found
 
 

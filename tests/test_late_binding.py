@@ -12,7 +12,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 import pytest
-from sources import modules, parsed
+from sources import ON_ONE_WORKER, modules, parsed
+
+pytestmark = ON_ONE_WORKER
 
 FOREIGN = {
     ("cli.main", "hidden"),

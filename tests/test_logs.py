@@ -8,10 +8,12 @@ import logging
 import threading
 
 import pytest
-from sources import parsed, sources
+from sources import ON_ONE_WORKER, nodes, sources
 
 from kafkalake.process import log_limits
 from kafkalake.process.logs import LimitedHandler
+
+pytestmark = ON_ONE_WORKER
 
 CLOSED = "connection closed peer=%s reason=%r"
 
@@ -156,10 +158,9 @@ def test_every_line_has_a_template() -> None:
     """Values in a template would be trusted, and each would be a template of its own."""
     wrong = []
     for path, source in sources().items():
-        for node in ast.walk(parsed(source)):
+        for node in nodes(source, ast.Call):
             if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
+                isinstance(node.func, ast.Attribute)
                 and isinstance(node.func.value, ast.Name)
                 and node.func.value.id in ("logger", "logging")
                 and node.func.attr in ("debug", "info", "warning", "error", "exception", "critical")

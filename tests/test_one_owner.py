@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping
 
 import pytest
-from sources import parsed, sources
+from sources import ON_ONE_WORKER, nodes, sources
+
+pytestmark = ON_ONE_WORKER
 
 _TAKES_APART = {"split", "rsplit", "partition", "rpartition", "startswith", "removeprefix"}
 
@@ -20,9 +22,8 @@ def paths_taken_apart(of: Mapping[str, str]) -> list[str]:
     return [
         f"{module}:{node.lineno}"
         for module, source in of.items()
-        for node in ast.walk(parsed(source))
-        if isinstance(node, ast.Attribute)
-        and node.attr in _TAKES_APART
+        for node in nodes(source, ast.Attribute)
+        if node.attr in _TAKES_APART
         and isinstance(node.value, ast.Attribute)
         and node.value.attr == "path"
         and ast.unparse(node.value) != "os.path"
@@ -51,8 +52,10 @@ def callers(of: Mapping[str, str]) -> dict[str, set[str]]:
     """Return the modules that call each function of `ASKED_OF`."""
     found: dict[str, set[str]] = {name: set() for name in ASKED_OF}
     for module, source in of.items():
-        for node in ast.walk(parsed(source)):
-            if isinstance(node, ast.Call) and (name := ast.unparse(node.func).rpartition(".")[2]) in found:
+        if not any(name in source for name in found):
+            continue
+        for node in nodes(source, ast.Call):
+            if (name := ast.unparse(node.func).rpartition(".")[2]) in found:
                 found[name].add(module)
     return found
 
@@ -71,11 +74,9 @@ def test_a_second_lookup_is_found() -> None:
 def stores_opened(of: Mapping[str, str]) -> dict[str, int]:
     """Return how often each module opens the tables of a lake."""
     found = {
-        module: sum(
-            isinstance(node, ast.Call) and ast.unparse(node.func).endswith("DeltaMetadataStore")
-            for node in ast.walk(parsed(source))
-        )
+        module: sum(ast.unparse(node.func).endswith("DeltaMetadataStore") for node in nodes(source, ast.Call))
         for module, source in of.items()
+        if "DeltaMetadataStore" in source
     }
     return {module: number for module, number in found.items() if number}
 
@@ -113,8 +114,8 @@ def settings_read(of: Mapping[str, str]) -> dict[str, set[str]]:
     found = {
         module: {
             node.attr
-            for node in ast.walk(parsed(source))
-            if isinstance(node, ast.Attribute) and node.attr in RULES and not ast.unparse(node.value).endswith("limits")
+            for node in nodes(source, ast.Attribute)
+            if node.attr in RULES and not ast.unparse(node.value).endswith("limits")
         }
         for module, source in of.items()
     }
@@ -146,7 +147,7 @@ def modules_with(word: str, of: Mapping[str, str]) -> set[str]:
         and any(
             (isinstance(node, ast.Constant) and node.value == word)
             or (isinstance(node, ast.Attribute) and node.attr == word and ast.unparse(node.value) != "cramjam")
-            for node in ast.walk(parsed(source))
+            for node in nodes(source, ast.Constant, ast.Attribute)
         )
     }
 
@@ -170,8 +171,8 @@ def own_ids_read(of: Mapping[str, str]) -> set[str]:
         module.removeprefix("server/handlers/")
         for module, source in of.items()
         if module.startswith("server/handlers/") and "broker_id" in source
-        for node in ast.walk(parsed(source))
-        if isinstance(node, ast.Attribute) and ast.unparse(node).endswith("broker.broker_id")
+        for node in nodes(source, ast.Attribute)
+        if ast.unparse(node).endswith("broker.broker_id")
     }
 
 
@@ -181,8 +182,8 @@ def registrations_made(of: Mapping[str, str]) -> set[str]:
         module
         for module, source in of.items()
         if "PartitionRegistration" in source
-        for node in ast.walk(parsed(source))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "PartitionRegistration"
+        for node in nodes(source, ast.Call)
+        if ast.unparse(node.func) == "PartitionRegistration"
     }
 
 
@@ -226,9 +227,8 @@ def flushes_of_the_queue(of: Mapping[str, str]) -> dict[str, set[str]]:
     found = {
         module: {
             node.attr
-            for node in ast.walk(parsed(source))
-            if isinstance(node, ast.Attribute)
-            and node.attr in ("flush", "flush_a_turn", "end_burst")
+            for node in nodes(source, ast.Attribute)
+            if node.attr in ("flush", "flush_a_turn", "end_burst")
             and ast.unparse(node.value).endswith(("append_queue", "_queue"))
         }
         for module, source in of.items()

@@ -10,9 +10,11 @@ import ast
 from collections.abc import Iterator
 
 import pytest
-from sources import parsed, sources
+from sources import ON_ONE_WORKER, parsed, sources
 
 from kafkalake.errors import KafkaError, KafkaStorageError, as_value
+
+pytestmark = ON_ONE_WORKER
 
 READS = {"as_value", "str", "repr", "type", "isinstance", "print", "getattr", "error_text"}
 """Functions that take an error and keep nothing of it."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 
 import pytest
-from sources import parsed, sources
+from sources import ON_ONE_WORKER, nodes, sources
+
+pytestmark = ON_ONE_WORKER
 
 ROOMS = ("broker/", "server/", "storage/", "process/node.py", "process/opening.py", "process/upkeep.py")
 TAKEN = {
@@ -36,21 +38,26 @@ ALLOWED = {
 
 def taken(source: str) -> list[str]:
     """Return what a module takes from the machine itself, however it is imported, as `line: name`."""
-    tree = parsed(source)
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.asname or alias.name: alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    for node in nodes(source, ast.Import):
+        names |= {alias.asname or alias.name: alias.name for alias in node.names}
+    for node in nodes(source, ast.ImportFrom):
+        names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name | ast.Attribute):
+    for node in nodes(source, ast.Name, ast.Attribute):
+        if first_name(node) in names:
             head, dot, rest = ast.unparse(node).partition(".")
-            full = names.get(head, "") + dot + rest
+            full = names[head] + dot + rest
             if full in TAKEN or f"{full.rpartition('.')[0]}.*" in TAKEN:
                 found.append(f"{node.lineno}: {full}")
     return sorted(set(found))
+
+
+def first_name(node: ast.AST) -> str | None:
+    """Return the name that an expression such as `a.b.c` begins with."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def test_a_broker_takes_time_chance_and_disk_from_its_world() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from partition_logs import append, open_log
 from record_batches import rows_of, simple_batch
+from sources import ON_ONE_WORKER, modules, nodes
 
 from kafkalake.errors import CorruptSegmentError, LakeError
 from kafkalake.storage import scanner
@@ -17,7 +18,8 @@ from kafkalake.storage.scanner import scan_segment
 from kafkalake.storage.segment import FIRST_MESSAGE
 from kafkalake.storage.segment_reader import SEGMENTS, End, SegmentReader, Stop
 
-PACKAGE = Path(__file__).resolve().parents[2] / "kafkalake"
+pytestmark = ON_ONE_WORKER
+
 BATCHES, RECORDS = 40, 3
 END = BATCHES * RECORDS
 
@@ -96,21 +98,19 @@ def verifying(of: Mapping[str, str]) -> set[str]:
     """Return the modules that verify messages of bytes: those that call `record.message_set.scan`."""
     found = set()
     for module, source in of.items():
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.ImportFrom) and node.module == "kafkalake.record.message_set":
+        for node in nodes(source, ast.ImportFrom):
+            if node.module == "kafkalake.record.message_set":
                 found |= {module for alias in node.names if alias.name == "scan"}
-            elif isinstance(node, ast.Attribute) and node.attr == "scan":
+        for node in nodes(source, ast.Attribute):
+            if node.attr == "scan":
                 found |= {module for name in ast.walk(node) if getattr(name, "id", "") == "message_set"}
     return found
 
 
 def test_one_module_loops_over_a_segment() -> None:
     """Besides it `segment` reads at one position, `staged_file` a file of another kind, `replica_run` what is not yet written."""
-    sources = {
-        ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path.read_text() for path in PACKAGE.rglob("*.py")
-    }
     of_storage = {"segment_reader", "segment", "staged_file", "replica_run"}
-    assert verifying(sources) == {f"storage.{module}" for module in of_storage}
+    assert verifying(modules()) == {f"storage.{module}" for module in of_storage}
 
 
 def test_another_loop_is_found() -> None:
