@@ -14,7 +14,7 @@ their brokers wrote to stderr.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,8 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group_of(item)))
-    # These restart the shared Apache Kafka: in seconds while it has few topics, in minutes after the tests that fill it.
-    items.sort(key=lambda item: item.path.name != "test_kafka_reference.py")
+    items[:] = in_order(items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -82,6 +81,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         ungrouped = next((item.nodeid for item in session.items if "@" not in item.nodeid.rpartition("::")[2]), None)
         if ungrouped is not None:
             raise pytest.UsageError(f"pytest-xdist does not know the group of {ungrouped}: the versions do not fit")
+
+
+def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests by groups, those of the costliest tier first: at the end many short ones keep all workers at work.
+
+    The tests that restart the shared Apache Kafka are the first of its group: that takes seconds while it has few topics, and
+    minutes after the tests that fill it.
+    """
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in sorted(items, key=lambda item: item.path.name != "test_kafka_reference.py"):
+        groups.setdefault(item.get_closest_marker("xdist_group").args[0], []).append(item)
+
+    def order(group: list[pytest.Item]) -> tuple[int, int]:
+        return -max(tiers.TIERS.index(tiers.tier_of(item)) for item in group), -len(group)
+
+    return [item for group in sorted(groups.values(), key=order) for item in group]
 
 
 def group_of(item: pytest.Item) -> str:
