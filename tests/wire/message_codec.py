@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from kafkalake.server.registry import APIS
-from kafkalake.wire.messages import (
-    cluster,
-    controller,
-    groups,
-    membership,
-    offsets,
-    records,
-    replication,
-    reports,
-    security,
-    topics,
-    transactions,
-)
 from kafkalake.wire.messages.codec import decode_request, decode_response, encode_request, encode_response, read_header
 from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.shapes import structs
 
-MODULES = (
-    cluster,
-    controller,
-    groups,
-    membership,
-    offsets,
-    records,
-    replication,
-    reports,
-    security,
-    topics,
-    transactions,
+MODULES = tuple(
+    {sys.modules[api.request.__module__]: None for api in APIS.values() if issubclass(api.request, Message)}
 )
+"""The modules with the messages of the APIs."""
 
 
 @cache
