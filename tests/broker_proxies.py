@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from kafka_reference import BROKERS, Kafkalake, free_port
-from warm_start import WarmProcess, WarmStart
 
 from kafkalake.server.context import BROKER_CLIENT_ID
 
@@ -209,12 +208,13 @@ def _source_of(frame: bytes) -> int:
 
 
 class ProxiedKafkalake(Kafkalake):
-    """A broker that others reach through its proxy, and that starts quickly."""
+    """A broker that others reach through its proxy, and that starts quickly in the soak too."""
+
+    is_forked = True
 
     def __init__(
         self,
         proxies: BrokerProxies,
-        warm: WarmStart,
         lake: Path,
         *,
         directory: Path,
@@ -223,9 +223,3 @@ class ProxiedKafkalake(Kafkalake):
     ) -> None:
         super().__init__(lake, directory=directory, broker_id=broker_id, settings=settings)
         self._settings |= proxies.listeners(broker_id, self.port)
-        self._warm = warm
-
-    def _launch(self) -> WarmProcess:
-        arguments = list(self._command())
-        with self.stderr_path.open("ab") as stderr:
-            return self._warm.start(arguments[arguments.index("broker") :], stderr)

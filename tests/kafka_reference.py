@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import base64
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
@@ -22,11 +21,16 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import IO, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import jars
+from forked_process import ForkedProcess, die_with_parent, process_server
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 PROJECT = Path(__file__).resolve().parent.parent
 WITHOUT_DEV = Path(__file__).parent / "without_dev"
@@ -45,7 +49,6 @@ PERFORMANCE_JVM = (
 )
 """The options of Kafka's own start scripts (KAFKA_JVM_PERFORMANCE_OPTS)."""
 STOP_TIMEOUT_S = 30.0
-PR_SET_PDEATHSIG = 1
 
 QUICK_GROUPS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -95,12 +98,6 @@ def java() -> str:
     return str(Path(home) / "bin" / "java") if home else "java"
 
 
-def die_with_parent() -> None:
-    """Between fork and exec: the kernel sends SIGKILL when the thread that started this process ends."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 class BrokerProcess:
     """Start, stop, kill and restart one broker process; subclasses say the command and when it is ready.
 
@@ -123,7 +120,7 @@ class BrokerProcess:
         self.port = free_port()
         self._environment = dict(environment or {})
         self._start_timeout_s = start_timeout_s
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         atexit.register(self.close)
 
     @property
@@ -216,7 +213,7 @@ class BrokerProcess:
     def _wait_until_ready(self, deadline: float) -> None:
         raise NotImplementedError
 
-    def _launch(self) -> subprocess.Popen[bytes]:
+    def _launch(self) -> subprocess.Popen[bytes] | ForkedProcess:
         with self.stderr_path.open("ab") as stderr:
             return subprocess.Popen(
                 self._command(),
@@ -239,13 +236,51 @@ class KafkaQuorum:
     """What the nodes of one Apache Kafka cluster have in common: its id, and the addresses of their controllers."""
 
     def __init__(self, nodes: int = 1) -> None:
-        self.cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
-        """Without "-", since a first one would begin an option."""
+        self.cluster_id = _kafka_id()
         self.ports = [free_port() for _ in range(nodes)]
 
     @property
     def voters(self) -> str:
         return ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(self.ports))
+
+
+def _kafka_id() -> str:
+    """A new id as Kafka writes them, without "-", since a first one would begin an option."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+
+
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+
+
+@cache
+def _bootstrap_checkpoint() -> bytes:
+    """The features of a new cluster, as Kafka's own tool writes them: the same for each node, and a JVM of its own."""
+    with tempfile.TemporaryDirectory() as directory:
+        properties = Path(directory) / "server.properties"
+        properties.write_text(
+            "process.roles=broker,controller\nnode.id=0\ncontroller.quorum.voters=0@127.0.0.1:1\n"
+            "controller.listener.names=CONTROLLER\nlisteners=PLAINTEXT://127.0.0.1:2,CONTROLLER://127.0.0.1:1\n"
+            f"log.dirs={directory}/data\n"
+        )
+        command = [
+            java(),
+            "-Xmx128m",
+            *QUICK_JVM,
+            "-cp",
+            ":".join(jars.jars("kafka")),
+            "kafka.tools.StorageTool",
+            "format",
+        ]
+        run = subprocess.run(
+            [*command, "-t", _kafka_id(), "-c", str(properties)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=START_TIMEOUT_S,
+        )
+        if run.returncode:
+            raise BrokerFailed(f"formatting failed; {run.stdout}{run.stderr}")
+        return (Path(directory) / "data" / BOOTSTRAP_CHECKPOINT).read_bytes()
 
 
 class ApacheKafka(BrokerProcess):
@@ -270,7 +305,6 @@ class ApacheKafka(BrokerProcess):
         self._jvm = jvm
         self.broker_id = broker_id
         self._quorum = quorum or KafkaQuorum()
-        self._classpath = ":".join(jars.jars("kafka"))
 
     def start(self) -> ApacheKafka:
         super().start()
@@ -281,7 +315,7 @@ class ApacheKafka(BrokerProcess):
         if not properties.exists():
             properties.write_text("".join(f"{name}={value}\n" for name, value in self._server_properties().items()))
             self._log4j_configuration()
-            self._format(properties)
+            self._format()
         super().launch()
 
     def _server_properties(self) -> dict[str, str]:
@@ -317,35 +351,33 @@ class ApacheKafka(BrokerProcess):
             "appender.stderr.layout.type = PatternLayout\nappender.stderr.layout.pattern = [%d] %p %m (%c)%n\n"
         )
 
-    def _format(self, properties: Path) -> None:
-        identifier = self._quorum.cluster_id
-        with self.stderr_path.open("ab") as stderr:
-            status = subprocess.run(
-                [*self._java("128m"), "kafka.tools.StorageTool", "format", "-t", identifier, "-c", str(properties)],
-                stdin=subprocess.DEVNULL,
-                stdout=stderr,
-                stderr=stderr,
-                timeout=START_TIMEOUT_S,
-            ).returncode
-        if status:
-            raise BrokerFailed(f"formatting {properties} failed{self.stderr_tail()}")
+    def _format(self) -> None:
+        data = self.directory / "data"
+        data.mkdir()
+        (data / BOOTSTRAP_CHECKPOINT).write_bytes(_bootstrap_checkpoint())
+        identity = {
+            "version": 1,
+            "cluster.id": self._quorum.cluster_id,
+            "node.id": self.broker_id,
+            "directory.id": _kafka_id(),
+        }
+        (data / "meta.properties").write_text("".join(f"{name}={value}\n" for name, value in identity.items()))
 
-    def _java(self, heap: str) -> list[str]:
+    def _command(self) -> Sequence[str]:
         return [
             java(),
-            f"-Xmx{heap}",
-            f"-Xms{heap}",
+            f"-Xmx{self._heap}",
+            f"-Xms{self._heap}",
             *self._jvm,
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
             "-cp",
-            self._classpath,
+            ":".join(jars.jars("kafka")),
+            "kafka.Kafka",
+            str(self.directory / "server.properties"),
         ]
 
-    def _command(self) -> Sequence[str]:
-        return [*self._java(self._heap), "kafka.Kafka", str(self.directory / "server.properties")]
-
-    def _launch(self) -> subprocess.Popen[bytes]:
+    def _launch(self) -> subprocess.Popen[bytes] | ForkedProcess:
         process = super()._launch()
         assert process.stdout is not None
         threading.Thread(target=_drain, args=(process.stdout,), daemon=True).start()
@@ -367,10 +399,18 @@ class ApacheKafka(BrokerProcess):
         raise BrokerFailed(f"{self.name} was not ready in {self._start_timeout_s:.0f} s{self.stderr_tail()}")
 
 
+COMMAND_LINE = (sys.executable, "-m", "kafkalake.cli.main")
+
+
 class Kafkalake(BrokerProcess):
-    """A kafkalake broker, started as a user starts it: through the command line, on a lake of its own or on a given one."""
+    """A kafkalake broker, started as a user starts it: through the command line, on a lake of its own or on a given one.
+
+    Tests fork it from a process that has imported the package (`forked_process`).
+    """
 
     name = "kafkalake"
+    is_forked = "PYTEST_VERSION" in os.environ and not os.environ.get("LONG_RUNS")
+    """Benchmarks and the soak start brokers as users do."""
 
     def __init__(
         self,
@@ -400,13 +440,22 @@ class Kafkalake(BrokerProcess):
         return self
 
     def _command(self) -> Sequence[str]:
-        command = [sys.executable, "-m", "kafkalake.cli.main", "broker", "start", "--lake", str(self.lake)]
+        command = [*COMMAND_LINE, "broker", "start", "--lake", str(self.lake)]
         command += ["--broker-id", str(self.broker_id)]
         if "listeners" not in self._settings:
             command += ["--listen", self.bootstrap_servers]
         for name, value in self._settings.items():
             command += ["--config", f"{name}={value}"]
         return command
+
+    def _launch(self) -> subprocess.Popen[bytes] | ForkedProcess:
+        command = self._command()
+        if not self.is_forked or tuple(command[: len(COMMAND_LINE)]) != COMMAND_LINE:
+            return super()._launch()
+        environment = as_users_have_it({**os.environ, **self._environment})
+        server = process_server(environment["PYTHONPATH"])
+        with self.stderr_path.open("ab") as stderr:
+            return server.start(command[len(COMMAND_LINE) :], environment, stderr)
 
     def _wait_until_ready(self, deadline: float) -> None:
         """Ready is when it has printed `listening on HOST:PORT`."""
@@ -428,10 +477,13 @@ class Kafkalake(BrokerProcess):
                 )
 
 
-class Cluster:
+AnyBroker = TypeVar("AnyBroker", ApacheKafka, Kafkalake)
+
+
+class Cluster(Generic[AnyBroker]):
     """Three brokers of one kind, which are started together; use as a context manager. They have ids 0, 1 and 2."""
 
-    def __init__(self, brokers: Sequence[ApacheKafka] | Sequence[Kafkalake]) -> None:
+    def __init__(self, brokers: Sequence[AnyBroker]) -> None:
         self.brokers = brokers
 
     @property
@@ -442,7 +494,7 @@ class Cluster:
     def bootstrap_servers(self) -> str:
         return ",".join(each.bootstrap_servers for each in self.brokers)
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> Cluster[AnyBroker]:
         try:
             for each in self.brokers:
                 each.launch()
@@ -494,7 +546,7 @@ def _rack(broker_id: int) -> dict[str, str]:
 QUICK_SESSIONS = {"broker.heartbeat.interval.ms": "500", "broker.session.timeout.ms": "2000"}
 
 
-def kafka_cluster(directory: Path, settings: Mapping[str, str] | None = None) -> Cluster:
+def kafka_cluster(directory: Path, settings: Mapping[str, str] | None = None) -> Cluster[ApacheKafka]:
     """Three nodes of Apache Kafka, each broker and controller."""
     quorum = KafkaQuorum(BROKERS)
     return Cluster(
@@ -511,8 +563,12 @@ def kafka_cluster(directory: Path, settings: Mapping[str, str] | None = None) ->
     )
 
 
-def kafkalake_cluster(directory: Path, settings: Mapping[str, str] | None = None) -> Cluster:
-    """Three brokers of kafkalake on one lake."""
+def kafkalake_cluster(
+    directory: Path,
+    settings: Mapping[str, str] | None = None,
+    environments: Sequence[Mapping[str, str]] = ({},) * BROKERS,
+) -> Cluster[Kafkalake]:
+    """Three brokers of kafkalake on the lake `directory / "lake"`, each with an environment of its own."""
     return Cluster(
         [
             Kafkalake(
@@ -520,8 +576,9 @@ def kafkalake_cluster(directory: Path, settings: Mapping[str, str] | None = None
                 directory=directory / f"kafkalake-{each}",
                 broker_id=each,
                 settings={**QUICK_SESSIONS, **_rack(each), **(settings or {})},
+                environment=environment,
             )
-            for each in range(BROKERS)
+            for each, environment in enumerate(environments)
         ]
     )
 
@@ -529,8 +586,8 @@ def kafkalake_cluster(directory: Path, settings: Mapping[str, str] | None = None
 class Clusters(NamedTuple):
     """Three brokers of each kind."""
 
-    apache_kafka: Cluster
-    kafkalake: Cluster
+    apache_kafka: Cluster[ApacheKafka]
+    kafkalake: Cluster[Kafkalake]
 
 
 def _drain(stream: IO[bytes]) -> None:
@@ -559,7 +616,10 @@ def create_topic(
     config: Mapping[str, str] | None = None,
     timeout_s: float = 20,
 ) -> None:
-    """Create a topic and return when each of its partitions has a leader and all replicas in the ISR. Raises `KafkaException`."""
+    """Create a topic and return when each of its partitions has a leader that answers, and all replicas in the ISR.
+
+    A broker of Apache Kafka shows a leader in its metadata before it answers as the leader. Raises `KafkaException`.
+    """
     from confluent_kafka.admin import AdminClient, NewTopic
 
     client = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
@@ -568,9 +628,24 @@ def create_topic(
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         known = client.list_topics(topic, timeout=timeout_s).topics[topic].partitions.values()
-        if len(known) == partitions and all(each.leader >= 0 and len(each.isrs) >= replicas for each in known):
+        is_known = len(known) == partitions and all(each.leader >= 0 and len(each.isrs) >= replicas for each in known)
+        if is_known and _leaders_answer(client, topic, partitions):
             return
         time.sleep(0.02)
     raise BrokerFailed(
         f"{topic} had no leader and {replicas} replicas in the ISR for each of its {partitions} partitions after {timeout_s:.0f} s"
     )
+
+
+def _leaders_answer(client: AdminClient, topic: str, partitions: int) -> bool:
+    """Return whether the leader of each partition answers as its leader."""
+    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    asked = {TopicPartition(topic, index): OffsetSpec.earliest() for index in range(partitions)}
+    try:
+        for found in client.list_offsets(asked, request_timeout=START_TIMEOUT_S).values():
+            found.result(START_TIMEOUT_S)
+    except KafkaException:
+        return False
+    return True

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_proxies import BrokerProxies, ProxiedKafkalake, Way, ways_of
-from kafka_reference import BROKERS, as_users_have_it
-from warm_start import WarmStart
+from kafka_reference import BROKERS
 
 
 @dataclass(frozen=True)
@@ -32,11 +31,10 @@ class ReplicaCluster:
 @contextmanager
 def replica_cluster(directory: Path, settings: Mapping[str, str], session_s: float) -> Iterator[ReplicaCluster]:
     """Start three brokers that reach each other through proxies, and kill them at the end."""
-    with BrokerProxies() as proxies, WarmStart(as_users_have_it(os.environ)) as warm:
+    with BrokerProxies() as proxies:
         brokers = [
             ProxiedKafkalake(
                 proxies,
-                warm,
                 directory / "lake",
                 directory=directory / f"broker-{each}",
                 broker_id=each,

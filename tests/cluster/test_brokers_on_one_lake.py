@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewPartitions, NewTopic, OffsetSpec
 from contract.test_configs_contract import BROKER, SET, eventually_setting, incremental, settings
 from contract.wire_client import WireClient
-from kafka_reference import Kafkalake, create_topic, topic_name
+from kafka_reference import BROKERS, Kafkalake, create_topic, kafkalake_cluster, topic_name
 from waiting import wait_until
 
 from kafkalake.dataset import topic_reader
@@ -28,13 +28,8 @@ from kafkalake.metadata.delta import DeltaMetadataStore
 
 pytestmark = pytest.mark.process
 
-BROKERS = 3
 GROUP = 32
-SETTINGS = {
-    "broker.heartbeat.interval.ms": "500",
-    "broker.session.timeout.ms": "2000",
-    "metadata.publish.interval.ms": "200",
-}
+SETTINGS = {"metadata.publish.interval.ms": "200"}
 TIMEOUT_S = 30.0
 
 
@@ -51,19 +46,8 @@ def committed(broker: Kafkalake, topic: str, group: str, partitions: int) -> int
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Kafkalake]]:
     """Three brokers of one lake. A test leaves them running."""
-    directory = tmp_path_factory.mktemp("brokers")
-    started = [
-        Kafkalake(directory / "lake", directory=directory / f"broker-{number}", broker_id=number, settings=SETTINGS)
-        for number in range(BROKERS)
-    ]
-    try:
-        for each in started:
-            each.start()
-        wait_until(lambda: len(metadata(started[0]).brokers) == BROKERS)
-        yield started
-    finally:
-        for each in started:
-            each.close()
+    with kafkalake_cluster(tmp_path_factory.mktemp("brokers"), SETTINGS) as cluster:
+        yield list(cluster.brokers)
 
 
 def admin(*brokers: Kafkalake) -> AdminClient:

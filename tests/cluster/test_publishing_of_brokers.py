@@ -14,20 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.test_brokers_on_one_lake import (
-    BROKERS,
-    admin,
-    consume,
-    controller_of,
-    leaders,
-    metadata,
-    numbers,
-    produce,
-)
+from cluster.test_brokers_on_one_lake import admin, consume, controller_of, leaders, numbers, produce
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from deltalake import DeltaTable
-from kafka_reference import Kafkalake, create_topic, topic_name
+from kafka_reference import BROKERS, Kafkalake, create_topic, kafkalake_cluster, topic_name
 from long_runs import first_of
 from waiting import wait_until
 from whole_transactions import TransactionLoad, committed_offsets, half_transactions
@@ -43,11 +34,7 @@ pytestmark = pytest.mark.process
 INTERVAL_MS = 300
 PARTITIONS = 6
 TIMEOUT_S = 60.0
-SETTINGS = {
-    "broker.heartbeat.interval.ms": "500",
-    "broker.session.timeout.ms": "2000",
-    "metadata.publish.interval.ms": str(INTERVAL_MS),
-}
+SETTINGS = {"metadata.publish.interval.ms": str(INTERVAL_MS)}
 KILL_S = float(os.environ.get("WHOLE_S", "6"))
 TABLES = (paths.PARTITIONS, paths.SEGMENTS, paths.GROUP_OFFSETS, paths.TRANSACTIONS)
 
@@ -63,25 +50,9 @@ def kill_at(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory, kill_at: Path) -> Iterator[list[Kafkalake]]:
     """Three brokers of one lake. A test leaves them running."""
-    directory = tmp_path_factory.mktemp("brokers")
-    started = [
-        Kafkalake(
-            directory / "lake",
-            directory=directory / f"broker-{number}",
-            broker_id=number,
-            settings=SETTINGS,
-            environment={KILL_AT: str(kill_at)},
-        )
-        for number in range(BROKERS)
-    ]
-    try:
-        for each in started:
-            each.start()
-        wait_until(lambda: len(metadata(started[0]).brokers) == BROKERS)
-        yield started
-    finally:
-        for each in started:
-            each.close()
+    environments = [{KILL_AT: str(kill_at)}] * BROKERS
+    with kafkalake_cluster(tmp_path_factory.mktemp("brokers"), SETTINGS, environments) as cluster:
+        yield list(cluster.brokers)
 
 
 def servers_of(brokers: list[Kafkalake]) -> str:

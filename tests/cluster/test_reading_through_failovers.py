@@ -13,17 +13,15 @@ import duckdb
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from kafka_reference import Kafkalake, create_topic, topic_name
+from kafka_reference import BROKERS, Kafkalake, create_topic, kafkalake_cluster, topic_name
 from waiting import wait_until
 
 from kafkalake.dataset import topic_dataset, topic_reader
 
 pytestmark = pytest.mark.process
 
-BROKERS = 3
 PARTITIONS = 3
 SETTINGS = {
-    "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
     "metadata.publish.interval.ms": "200",
     "log.segment.bytes": "1048576",
@@ -36,19 +34,8 @@ TIMEOUT_S = 60.0
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Kafkalake]]:
     """Three brokers of one lake. A test leaves them running."""
-    directory = tmp_path_factory.mktemp("replicas")
-    started = [
-        Kafkalake(directory / "lake", directory=directory / f"broker-{number}", broker_id=number, settings=SETTINGS)
-        for number in range(BROKERS)
-    ]
-    try:
-        started[0].start()  # makes the lake
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(Kafkalake.start, started[1:]))
-        yield started
-    finally:
-        for each in started:
-            each.close()
+    with kafkalake_cluster(tmp_path_factory.mktemp("replicas"), SETTINGS) as cluster:
+        yield list(cluster.brokers)
 
 
 @pytest.fixture

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_reference import Kafkalake, topic_name
+from kafka_reference import BROKERS, Cluster, Kafkalake, kafkalake_cluster, topic_name
 from waiting import wait_until
 
 pytestmark = pytest.mark.process
 
-BROKERS = 3
 SETTINGS = {
     "broker.heartbeat.interval.ms": "300",
     "broker.session.timeout.ms": "2000",
@@ -26,16 +25,13 @@ SETTINGS = {
 TIMEOUT_S = 30.0
 
 
-class Cluster:
+class Replicating:
     """Three brokers on one lake. A test leaves them running, with every replica in sync."""
 
-    def __init__(self, directory: Path) -> None:
-        self.lake = directory / "lake"
-        self.brokers = [
-            Kafkalake(self.lake, directory=directory / f"broker-{each}", broker_id=each, settings=SETTINGS)
-            for each in range(BROKERS)
-        ]
-        self.servers = ",".join(each.bootstrap_servers for each in self.brokers)
+    def __init__(self, cluster: Cluster[Kafkalake]) -> None:
+        self.brokers = cluster.brokers
+        self.lake = self.brokers[0].lake
+        self.servers = cluster.bootstrap_servers
         self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
     def create(self, partitions: int = 1, **config: str) -> str:
@@ -83,22 +79,15 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("replication"))
-    try:
-        for each in made.brokers:
-            each.start()
-        wait_until(lambda: len(made.admin.list_topics(timeout=10).brokers) == BROKERS)
-        yield made
-    finally:
-        for each in made.brokers:
-            each.close()
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicating]:
+    with kafkalake_cluster(tmp_path_factory.mktemp("replication"), SETTINGS) as started:
+        yield Replicating(started)
 
 
 class Producing:
     """A thread that produces numbered values with acks=all until it is stopped, as fast as they are acknowledged."""
 
-    def __init__(self, cluster: Cluster, topic: str, **settings: object) -> None:
+    def __init__(self, cluster: Replicating, topic: str, **settings: object) -> None:
         self._producer = Producer(
             {
                 "bootstrap.servers": cluster.servers,
@@ -148,7 +137,7 @@ class Producing:
         self._thread.join()
 
 
-def read(cluster: Cluster, topic: str, partitions: int, count: int) -> dict[tuple[int, int], bytes]:
+def read(cluster: Replicating, topic: str, partitions: int, count: int) -> dict[tuple[int, int], bytes]:
     """All records of a topic, by partition and offset, once there are so many."""
     consumer = Consumer(
         {"bootstrap.servers": cluster.servers, "group.id": "none", "enable.auto.commit": False, "log_level": 0}
@@ -167,7 +156,7 @@ def read(cluster: Cluster, topic: str, partitions: int, count: int) -> dict[tupl
     return found
 
 
-def test_a_killed_leader_loses_nothing_and_returns_to_the_isr(cluster: Cluster) -> None:
+def test_a_killed_leader_loses_nothing_and_returns_to_the_isr(cluster: Replicating) -> None:
     topic = cluster.create(partitions=3)
     with Producing(cluster, topic) as producing:
         leader = cluster.leader(topic)
@@ -181,7 +170,7 @@ def test_a_killed_leader_loses_nothing_and_returns_to_the_isr(cluster: Cluster) 
     cluster.wait_equal(topic, 3)
 
 
-def test_a_rolling_restart_gives_no_producer_an_error(cluster: Cluster) -> None:
+def test_a_rolling_restart_gives_no_producer_an_error(cluster: Replicating) -> None:
     topic = cluster.create(partitions=3)
     with Producing(cluster, topic) as producing:
         for broker in cluster.brokers:
@@ -194,7 +183,7 @@ def test_a_rolling_restart_gives_no_producer_an_error(cluster: Cluster) -> None:
     cluster.wait_equal(topic, 3)
 
 
-def test_a_replica_whose_directory_was_deleted_is_refilled(cluster: Cluster) -> None:
+def test_a_replica_whose_directory_was_deleted_is_refilled(cluster: Replicating) -> None:
     topic = cluster.create(segment_bytes="1048576")
     with Producing(cluster, topic) as producing:
         producing.go_on(20_000)
@@ -208,7 +197,7 @@ def test_a_replica_whose_directory_was_deleted_is_refilled(cluster: Cluster) -> 
     assert read(cluster, topic, 1, len(producing.acknowledged)) == producing.acknowledged
 
 
-def test_records_are_refused_below_the_least_isr_and_taken_again_above_it(cluster: Cluster) -> None:
+def test_records_are_refused_below_the_least_isr_and_taken_again_above_it(cluster: Replicating) -> None:
     topic = cluster.create()
     leader = cluster.leader(topic)
     others = [each for each in range(BROKERS) if each != leader]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_reference import BrokerFailed, Kafkalake
+from kafka_reference import BROKERS, BrokerFailed, Cluster, Kafkalake, kafkalake_cluster
 from long_runs import first_of
 from waiting import wait_until
 
@@ -18,9 +18,7 @@ from kafkalake.metadata.delta import DeltaMetadataStore
 
 pytestmark = pytest.mark.process
 
-BROKERS = 3
 SETTINGS = {
-    "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
     "default.replication.factor": "3",
 }
@@ -29,20 +27,10 @@ SETTINGS = {
 class Brokers:
     """Three brokers of one lake, each of which can be killed at a step."""
 
-    def __init__(self, directory: Path) -> None:
-        self.lake = directory / "lake"
-        self.brokers: list[Kafkalake] = []
-        self._kill_at: list[Path] = []
-        for number in range(BROKERS):
-            kill_at = directory / f"kill-{number}"
-            kill_at.write_text("")
-            environment = {KILL_AT: str(kill_at)}
-            of_broker = directory / f"broker-{number}"
-            broker = Kafkalake(
-                self.lake, directory=of_broker, broker_id=number, settings=SETTINGS, environment=environment
-            )
-            self.brokers.append(broker)
-            self._kill_at.append(kill_at)
+    def __init__(self, cluster: Cluster[Kafkalake], kill_at: Sequence[Path]) -> None:
+        self.brokers = cluster.brokers
+        self.lake = self.brokers[0].lake
+        self._kill_at = kill_at
 
     @property
     def controller(self) -> int:
@@ -85,14 +73,12 @@ class Brokers:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    cluster = Brokers(tmp_path_factory.mktemp("steps"))
-    try:
-        for each in cluster.brokers:
-            each.start()
-        yield cluster
-    finally:
-        for each in cluster.brokers:
-            each.close()
+    directory = tmp_path_factory.mktemp("steps")
+    kill_at = [directory / f"kill-{number}" for number in range(BROKERS)]
+    for each in kill_at:
+        each.write_text("")
+    with kafkalake_cluster(directory, SETTINGS, [{KILL_AT: str(each)} for each in kill_at]) as started:
+        yield Brokers(started, kill_at)
 
 
 def create(cluster: Brokers, name: str) -> None:
