@@ -226,15 +226,7 @@ class Recovery:
         self, state: PartitionState | None, sequence: int, listing: Listing, epochs: LeaderEpochs
     ) -> Recovered:
         trusted = state is not None and state.boot_id == boot_id() != bytes(16)
-        earlier = self._earlier(listing)
-        if trusted:
-            snapshot = earlier.snapshot_at(listing.bases[-1])
-            epochs.truncate_end(listing.bases[-1])
-        else:
-            snapshot = earlier.verify_from(state.recovery_point if state is not None else 0, epochs)
-        lost = listing.bases[len(earlier.bases) :] if self._is_replicated else []
-        if lost:
-            self._drop(listing, lost[0])
+        snapshot, lost = self._verify_earlier(state, listing, epochs, trusted=trusted)
         base = listing.bases[-1]
         generation = listing.generations.get(base, 0)
         segment = Segment(self._directory, base, self._open_files, generation)
@@ -273,17 +265,11 @@ class Recovery:
         # A segment that marks lost records holds nothing else. Seal it also if a crash came before its footer.
         unsealed_loss = tail is Tail.APPEND and replay.has_losses
         goes_on = tail in (Tail.APPEND, Tail.CUT) and end == found.content.next_offset and not unsealed_loss
-        to_be_sealed = (
-            goes_on or unsealed_loss or (end > found.content.next_offset and tail in (Tail.APPEND, Tail.LOST))
-        )
-        is_lost = end > found.content.next_offset and tail is not Tail.REFUSE
-        if end > found.content.next_offset:
-            logger.error(
-                "acknowledged records are lost, their offsets are not used again: file=%s offsets=[%d, %d)",
-                active.path,
-                found.content.next_offset,
-                end,
-            )
+        is_short = end > found.content.next_offset
+        to_be_sealed = goes_on or unsealed_loss or (is_short and tail in (Tail.APPEND, Tail.LOST))
+        is_lost = is_short and tail is not Tail.REFUSE
+        if is_short:
+            self._log_loss(active, found, end)
         if not generation:  # a job's files are whole, and its `.txnindex` has entries whose records compaction removed
             rewrite_indexes(self._open_files, active, replay, found, sealed=not to_be_sealed)
         # Without a state, a leader alone has shown its whole log. Others learn the high watermark again.
@@ -296,13 +282,36 @@ class Recovery:
             active.seal()
             active.forget()
         if is_lost:
-            self._record_loss(
-                listing, active, tail, end, max(replay.epochs.latest, state.leader_epoch if state else -1)
-            )
+            epoch = max(replay.epochs.latest, state.leader_epoch if state else -1)
+            self._record_loss(listing, active, tail, end, epoch)
         new = _state_after(state or unknown, found, after(snapshot, found), replay.epochs, end)
         moved = _start_moved(state, new)
         growing = active if goes_on else None
         return Recovered(new, sequence, False, moved, listing, growing, replay.producers, replay.epochs, was_cut)
+
+    def _verify_earlier(
+        self, state: PartitionState | None, listing: Listing, epochs: LeaderEpochs, *, trusted: bool
+    ) -> tuple[Snapshot, list[int]]:
+        """Verify the segments before the last one as far as `state` does not vouch for them. Return the producers before the last
+        one, and the segments that are gone because records before them are lost (with followers)."""
+        earlier = self._earlier(listing)
+        if trusted:
+            snapshot = earlier.snapshot_at(listing.bases[-1])
+            epochs.truncate_end(listing.bases[-1])
+        else:
+            snapshot = earlier.verify_from(state.recovery_point if state is not None else 0, epochs)
+        lost = listing.bases[len(earlier.bases) :] if self._is_replicated else []
+        if lost:
+            self._drop(listing, lost[0])
+        return snapshot, lost
+
+    def _log_loss(self, active: ActiveSegment, found: SegmentScan, end: int) -> None:
+        logger.error(
+            "acknowledged records are lost, their offsets are not used again: file=%s offsets=[%d, %d)",
+            active.path,
+            found.content.next_offset,
+            end,
+        )
 
     def _drop(self, listing: Listing, base: int) -> None:
         """Remove the segments from the one at `base` on, which follow one that has lost records, the last ones first."""

@@ -31,6 +31,40 @@ def _smallest(data: Bytes, position: int, rows: int, smallest: int) -> int:
     return smallest
 
 
+@compiled()
+def _largest(batches: Int64s) -> int:
+    """Return the largest timestamp (ms) of batches that have records, or -1."""
+    largest: int = -1
+    for k in range(len(batches)):
+        if batches[k, at.RECORDS] > 0:
+            largest = max(largest, batches[k, at.MAX_TIMESTAMP])
+    return largest
+
+
+@compiled()
+def _follow_batches(batches: Int64s, headers: Int64s, numbers: Int64s) -> int:
+    """Verify that batches of one message continue `numbers` (NEXT_OFFSET, LEADER_EPOCH), and count them there. Return OK or their
+    fault. Batches with a producer id or a new epoch are appended to `headers`."""
+    for k in range(len(batches)):
+        epoch = batches[k, at.LEADER_EPOCH]
+        if batches[k, at.BASE_OFFSET] != numbers[NEXT_OFFSET] or batches[k, at.LAST_OFFSET_DELTA] < 0:
+            return OUT_OF_ORDER
+        if epoch < numbers[LEADER_EPOCH]:
+            return EPOCH_DECREASES
+        if batches[k, at.PRODUCER_ID] >= 0 or epoch > numbers[LEADER_EPOCH]:
+            headers[numbers[BATCHES]] = batches[k]
+            numbers[BATCHES] += 1
+        if batches[k, at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL and batches[k, at.CONTROL_TYPE] == 0:
+            numbers[ABORTS] = 1
+        numbers[LEADER_EPOCH] = epoch
+        numbers[NEXT_OFFSET] += batches[k, at.LAST_OFFSET_DELTA] + 1
+        numbers[RECORDS] += batches[k, at.RECORDS]
+        if batches[k, at.RECORDS] > 0 and batches[k, at.MAX_TIMESTAMP] > numbers[LARGEST]:
+            numbers[LARGEST] = batches[k, at.MAX_TIMESTAMP]
+            numbers[LARGEST_AT] = batches[k, at.BASE_OFFSET]
+    return OK
+
+
 @compiled("int64(view, int64, int64, int64[::1], int64[::1], int64[::1], int64[:,::1], int64[::1])")
 def verify_messages(
     data: Bytes,
@@ -53,12 +87,11 @@ def verify_messages(
     batches = np.empty((16, at.HEADER_FIELDS), dtype=np.int64)
     position = 0
     message = 0
-    kept = 0
     records = 0
     smallest: int = NO_TIMESTAMP
-    largest = -1
     numbers[:] = 0
-    numbers[LARGEST_AT] = -1
+    numbers[LARGEST] = numbers[LARGEST_AT] = -1
+    numbers[NEXT_OFFSET], numbers[LEADER_EPOCH] = offset, epoch
     while position < len(data):
         numbers[END] = position
         status = check_frame(data, position, len(data), lengths)
@@ -79,40 +112,22 @@ def verify_messages(
             return ELSEWHERE
         positions[message] = position
         bases[message] = batches[0, at.BASE_OFFSET]
-        top = np.int64(-1)
-        rows = 0
-        for k in range(lengths[2]):
-            if batches[k, at.BASE_OFFSET] != offset or batches[k, at.LAST_OFFSET_DELTA] < 0:
-                return OUT_OF_ORDER
-            if batches[k, at.LEADER_EPOCH] < epoch:
-                return EPOCH_DECREASES
-            if batches[k, at.PRODUCER_ID] >= 0 or batches[k, at.LEADER_EPOCH] > epoch:
-                headers[kept] = batches[k]
-                kept += 1
-            if batches[k, at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL and batches[k, at.CONTROL_TYPE] == 0:
-                numbers[ABORTS] = 1
-            epoch = batches[k, at.LEADER_EPOCH]
-            offset += batches[k, at.LAST_OFFSET_DELTA] + 1
-            rows += batches[k, at.RECORDS]
-            if batches[k, at.RECORDS] > 0:
-                top = max(top, batches[k, at.MAX_TIMESTAMP])
-                if batches[k, at.MAX_TIMESTAMP] > largest:
-                    largest = batches[k, at.MAX_TIMESTAMP]
-                    numbers[LARGEST_AT] = batches[k, at.BASE_OFFSET]
+        status = _follow_batches(batches[: lengths[2]], headers, numbers)
+        if status != OK:
+            return int(status)
+        rows = numbers[RECORDS] - records
+        records = numbers[RECORDS]
         if rows != layout[at.ROWS]:
             return BAD_METADATA
         if sums[5] != at.NO_CODEC:
             numbers[COMPRESSED] = 1
         else:
             smallest = _smallest(data, body + layout[at.FIRST_BUFFER + 2 * at.TIMESTAMP_DATA], rows, smallest)
-        tops[message] = top
+        tops[message] = _largest(batches[: lengths[2]])
         message += 1
-        records += rows
         position = body + lengths[1]
     positions[message] = position
-    numbers[MESSAGES], numbers[BATCHES], numbers[RECORDS], numbers[END] = message, kept, records, position
-    numbers[NEXT_OFFSET], numbers[LEADER_EPOCH] = offset, epoch
-    numbers[SMALLEST], numbers[LARGEST] = smallest, largest
+    numbers[MESSAGES], numbers[END], numbers[SMALLEST] = message, position, smallest
     return OK
 
 
