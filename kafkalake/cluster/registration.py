@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from uuid import UUID
 
-from kafkalake.cluster.election import RulesOf, changed_topics, settle, without_replica
+from kafkalake.cluster.election import ElectionRules, RulesOf, changed_topics, settle, without_replica
 from kafkalake.cluster.image import (
     BrokerRegistration,
     ClusterImage,
@@ -175,7 +175,7 @@ def _without_broker(
 ) -> ClusterImage:
     """Return the next version, with these brokers, and `broker_id` in no ISR where another replica is."""
 
-    def change(of: TopicIdPartition, partition: PartitionRegistration) -> PartitionRegistration:
+    def decide(partition: PartitionRegistration, of_topic: ElectionRules) -> PartitionRegistration:
         if broker_id not in partition.replicas and broker_id != partition.leader:
             return partition
         offline = tuple(each for each in partition.offline if keeps_offline or each != broker_id)
@@ -186,7 +186,17 @@ def _without_broker(
             target = partition
         else:
             return partition
-        return settle(brokers, partition, target, rules(of[0]), lossy=lossy)
+        return settle(brokers, partition, target, of_topic, lossy=lossy)
+
+    decided: dict[tuple[PartitionRegistration, ElectionRules], PartitionRegistration | None] = {}
+    """The decisions, None for no change. Most of thousands of partitions are alike."""
+
+    def change(of: TopicIdPartition, partition: PartitionRegistration) -> PartitionRegistration:
+        key = partition, rules(of[0])
+        if key not in decided:
+            after = decide(*key)
+            decided[key] = None if after is partition else after
+        return decided[key] or partition
 
     return _next(image, brokers, changed_topics(image, change))
 

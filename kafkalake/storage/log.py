@@ -282,15 +282,17 @@ class Log(LogFollower):
             self._segments.write_state()
 
     def take_over(self, epoch: int) -> None:
-        """Lead with a new leader epoch: durably begin it at the log end and in a new segment, before any append in it.
+        """Lead with a new leader epoch: begin it at the log end and in a new segment, before any append in it.
 
         Other replicas may have fewer records, and the last leader's high watermark may have been larger than this log's. Until
-        it has reached the present log end, `state` says so. Raise KafkaStorageError if I/O fails: then try it again.
+        it has reached the present log end, `state` says so. Nothing is forced to disk: the cluster's table has the epoch, who leads
+        after a loss of power begins a newer one, and the batch headers say what this one has. Raise KafkaStorageError if I/O fails:
+        then try it again.
         """
         with self._access.lock, self._access.guarded("take over"):
             if epoch > self._state.epochs.latest:
                 self._segments.roll()
-                self._segments.write_state(new_epoch=epoch, sync=True)
+                self._segments.write_state(new_epoch=epoch)
                 self._state.begin_epoch(epoch)
 
     def flush_due(self) -> bool:

@@ -28,6 +28,7 @@ class LogState:
         self._access = access
         self._epochs_path = f"{access.directory}/{LEADER_EPOCHS_FILE}"
         self.was_cut = recovered.was_cut
+        self._has_unsaved_epochs = False
         self._has_unforced_epochs = False
         self.load(recovered)
 
@@ -55,6 +56,8 @@ class LogState:
         if group.leader_epoch > self.epochs.latest:
             self.epochs.assign(group.leader_epoch, group.base_offset)
             self.leader_epoch = max(self.leader_epoch, group.leader_epoch)
+            self._save_epochs()
+        elif self._has_unsaved_epochs:
             self._save_epochs()
 
     def copied(self, run: ReplicaRun) -> None:
@@ -104,18 +107,16 @@ class LogState:
         self.last_stable_offset = max(before, self.producers.stable_offset(self.high_watermark))
 
     def begin_epoch(self, epoch: int) -> None:
-        """Begin a newer leader epoch at the log end, durably, as the leader. Raise `OSError` if I/O fails, without a change."""
-        epochs = self.epochs.copy()
-        epochs.assign(epoch, self.log_end_offset)
-        replace_file(self._access.files, self._epochs_path, encode_leader_epochs(epochs), sync=True)
-        self.epochs, self.leader_epoch, self.takeover_offset = epochs, epoch, self.log_end_offset
-        self._has_unforced_epochs = False
+        """Begin a newer leader epoch at the log end, as the leader. Its first record brings it to the file."""
+        self.epochs.assign(epoch, self.log_end_offset)
+        self.leader_epoch, self.takeover_offset = epoch, self.log_end_offset
+        self._has_unsaved_epochs = self._has_unforced_epochs = True
 
     def force_epochs(self) -> None:
         """Force the leader epochs to disk, before more offsets count as on disk. Raise `OSError` if I/O fails."""
         if self._has_unforced_epochs:
             replace_file(self._access.files, self._epochs_path, encode_leader_epochs(self.epochs), sync=True)
-            self._has_unforced_epochs = False
+            self._has_unsaved_epochs = self._has_unforced_epochs = False
 
     def forget_epochs_before_start(self) -> None:
         """Remove the leader epochs that ended before the log start."""
@@ -149,10 +150,11 @@ class LogState:
         )
 
     def _save_epochs(self) -> None:
-        """Write the leader epochs. A failure is only logged: the batch headers in the active segment hold the same epochs."""
-        self._has_unforced_epochs = True
+        """Write the leader epochs. A failure is only logged: the batch headers hold the same, and the next append tries again."""
+        self._has_unsaved_epochs = self._has_unforced_epochs = True
         try:
             replace_file(self._access.files, self._epochs_path, encode_leader_epochs(self.epochs), sync=False)
+            self._has_unsaved_epochs = False
         except OSError as error:
             logger.warning("leader epochs not written: file=%s error=%s", self._epochs_path, error)
 

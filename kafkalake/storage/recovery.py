@@ -174,6 +174,8 @@ class Recovery:
             return Recovered(state, sequence, True, False, listing, None, producers, epochs)
         if state is None and listing.bases:
             logger.warning("state is missing or damaged, recovered from the log: directory=%s", self._directory)
+        if self._is_replicated and listing.bases and listing.bases[0] > (state or PartitionState()).log_start_offset:
+            self._drop(listing, listing.bases[0])  # the first segment is missing: the log start moves durably, or is 0
         if not listing.bases:
             return self._without_segments(state, sequence, listing, epochs)
         return self._with_segments(state, sequence, listing, epochs)
@@ -208,13 +210,12 @@ class Recovery:
     ) -> Recovered:
         """Recover a new partition, or one whose segments were all deleted or lost. A leader alone never reuses assigned offsets."""
         end = state.log_end_offset if state is not None else max(listing.snapshots, default=0)
-        are_missing = state is not None and state.log_start_offset < end
-        if state is not None and are_missing:
-            logger.error(
-                "segments are missing: directory=%s offsets=[%d, %d)", self._directory, state.log_start_offset, end
-            )
-            end = state.log_start_offset if self._is_replicated else end
+        start = state.log_start_offset if state is not None else 0 if self._is_replicated else end
+        are_missing = start < end
+        if are_missing:
+            logger.error("segments are missing: directory=%s offsets=[%d, %d)", self._directory, start, end)
         if self._is_replicated:
+            end = start
             epochs.truncate_end(end)
         epoch = max(epochs.latest, state.leader_epoch if state is not None else -1)
         new = PartitionState(end, end, end, end, epoch, active_base_offset=end, recovery_point=end)

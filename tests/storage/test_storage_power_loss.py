@@ -14,10 +14,12 @@ from power_loss import ForgetfulFiles
 from record_batches import Row, rows_of, simple_batch
 
 from kafkalake.errors import CorruptSegmentError, KafkaError
+from kafkalake.record import layout as at
 from kafkalake.storage import log_segments, recovery
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import ABORT, EndMarker
+from kafkalake.storage.state import read_state
 from kafkalake.storage.verify import verify_partition
 
 TOPIC_ID = UUID(int=7)
@@ -166,3 +168,63 @@ def test_a_log_start_that_a_loss_has_raised_does_not_go_back_with_the_next_one(
     boot_into(monkeypatch, 2)
     log = open_log(directory, topic_id=TOPIC_ID)
     assert log.log_start_offset >= raised == 5
+
+
+class CountedSyncs(ForgetfulFiles):
+    """Counts what is forced to the disk."""
+
+    syncs = 0
+
+    def sync(self, descriptor: int) -> None:
+        self.syncs += 1
+        super().sync(descriptor)
+
+    def sync_directory(self, path: str) -> None:
+        self.syncs += 1
+        super().sync_directory(path)
+
+
+@pytest.mark.parametrize("ends", ["power", "kill"])
+@pytest.mark.parametrize("seed", range(12))
+def test_takeovers_force_nothing_and_the_epoch_of_each_record_is_known_afterwards(
+    memory_path: Path, seed: int, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random, files, epoch, end = Random(seed), CountedSyncs(), 0, 0
+    settings = {"segment_bytes": 3_000, "is_replicated": ends == "power" or seed % 2 == 0}
+    boot_into(monkeypatch, 0)
+    for boot in range(5):
+        log = open_log(memory_path / "t-0", ManualClock(), files, TOPIC_ID, **settings)
+        assert {offset: log.epoch_for_offset(offset) for offset in epochs_in(log)} == epochs_in(log)
+        assert ends == "power" or log.log_end_offset == end
+        for _ in range(random.randrange(1, 4)):
+            epoch += 1
+            before = files.syncs
+            log.take_over(epoch)
+            assert files.syncs == before
+            state = read_state(log.directory)
+            assert (state.leader_epoch, log.latest_epoch) == (epoch, epoch)
+            assert state.takeover_offset == (log.log_end_offset if log.high_watermark < log.log_end_offset else 0)
+            for _ in range(random.choice((0, 0, 3, 12))):
+                log.append([simple_batch([random.randbytes(300)])], epoch)
+                if random.random() < 0.5:
+                    log.advance_high_watermark(log.log_end_offset)
+            if random.random() < 0.2:
+                log.flush()
+        end = log.log_end_offset
+        if ends == "power":
+            files.lose_power(random)
+            files = CountedSyncs()
+            boot_into(monkeypatch, boot + 1)
+        else:
+            log.close() if random.random() < 0.3 else log.discard()
+
+
+def epochs_in(log: Log) -> dict[int, int]:
+    """The leader epoch in the header of each record."""
+    found, offset = {}, log.log_start_offset
+    while offset < log.log_end_offset:
+        messages = log.read(offset, 1, log.log_end_offset)
+        for header in messages.headers.tolist():
+            found[header[at.BASE_OFFSET]] = header[at.LEADER_EPOCH]
+        offset = messages.next_offset
+    return found

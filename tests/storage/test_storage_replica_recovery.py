@@ -114,6 +114,17 @@ def test_without_its_segments_a_replica_begins_at_its_log_start(leader: Log, her
     assert_copied_again(leader, here, clock, 0)
 
 
+@pytest.mark.parametrize("has_state", [True, False])
+def test_without_its_first_segment_a_replica_has_nothing(
+    leader: Log, here: Path, clock: ManualClock, has_state: bool
+) -> None:
+    """It would serve the rest as the leader, and no epoch would tell that the first records are missing."""
+    (here / f"{0:020d}.arrow").unlink()
+    if not has_state:
+        (here / STATE_FILE).unlink()
+    assert_copied_again(leader, here, clock, 0)
+
+
 def test_without_its_state_a_replica_shows_nothing_before_it_is_told(
     leader: Log, here: Path, clock: ManualClock
 ) -> None:
