@@ -28,6 +28,7 @@ from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
 from kafkalake.broker.partitions.fetch import FetchService
 from kafkalake.broker.partitions.fetch_sessions import FetchSessionCache
 from kafkalake.broker.partitions.followed_reads import FollowedReads
+from kafkalake.broker.partitions.follower_sessions import FollowerSessions
 from kafkalake.broker.partitions.isr_changes import IsrChanges
 from kafkalake.broker.partitions.leader_replicas import LeaderReplicas
 from kafkalake.broker.partitions.log_directory import LogDirectory
@@ -174,7 +175,15 @@ class Broker:
             clock=clock,
             lag_ms=lambda: self.config.replica_lag_time_max_ms,
         )
-        self.replica_fetches = ReplicaFetchService(self.topics, self.purgatory, self.isr_changes)
+        self.follower_sessions = FollowerSessions(
+            self.purgatory,
+            lambda: world.random.randrange(1, 2**31),
+            clock.monotonic_ms,
+            self.isr_changes.note_repeated,
+        )
+        self.replica_fetches = ReplicaFetchService(
+            self.topics, self.purgatory, self.isr_changes, self.follower_sessions
+        )
         self.topic_admin = TopicAdmin(
             topics=self.topics,
             controller=self.controller,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from kafkalake import __version__
+from kafkalake.buffers import Buffer
 from kafkalake.client.requests import (
     API_VERSIONS,
     A,
@@ -67,11 +68,11 @@ class Exchange:
         frame = encode_request(api, version, correlation_id, self._client_id, message)
         return Pending(api, version, correlation_id), frame
 
-    def decode(self, pending: Pending[Q, A], data: bytes) -> A:
+    def decode(self, pending: Pending[Q, A], data: Buffer) -> A:
         """Return the response in a frame without its size. Raise `MalformedResponseError`."""
         return decode_response(pending.api, pending.version, pending.correlation_id, data)
 
-    def response_size(self, prefix: bytes | bytearray) -> int:
+    def response_size(self, prefix: Buffer) -> int:
         """Return the size of a response, before which `prefix` came. Raise `MalformedResponseError` if no response has it."""
         size = int.from_bytes(prefix[:SIZE_BYTES], "big", signed=True)
         if not 4 <= size <= (LARGEST_RESPONSE_BYTES if self._has_versions else _LARGEST_VERSIONS_BYTES):
@@ -85,7 +86,7 @@ class Exchange:
         about = ApiVersionsRequest(client_software_name=OWN_SOFTWARE, client_software_version=__version__)
         return self.encode(API_VERSIONS, about)
 
-    def take_versions(self, pending: Pending[ApiVersionsRequest, ApiVersionsResponse], data: bytes) -> bool:
+    def take_versions(self, pending: Pending[ApiVersionsRequest, ApiVersionsResponse], data: Buffer) -> bool:
         """Take over the broker's versions. Return False if it lacks the request's version: then `ask_versions` is next.
 
         A broker that lacks it responds in version 0. Raise `MalformedResponseError`, or the error that the broker responds with.

@@ -12,8 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
+from kafkalake.buffers import Buffer
 from kafkalake.client.connection import Address, not_kafkas, reason, unreachable
-from kafkalake.client.exchange import SIZE_BYTES, Exchange, Pending
+from kafkalake.client.exchange import Exchange, Pending
+from kafkalake.client.received_frames import ReceivedFrames
 from kafkalake.client.requests import A, ClientApi, MalformedResponseError, Q
 from kafkalake.errors import (
     BrokerRefusedError,
@@ -34,7 +36,7 @@ class _Waiting:
 
     __slots__ = ("is_overdue", "pending", "response", "size", "timer")
 
-    def __init__(self, pending: Pending[Any, Any], size: int, response: asyncio.Future[bytes]) -> None:
+    def __init__(self, pending: Pending[Any, Any], size: int, response: asyncio.Future[Buffer]) -> None:
         self.pending = pending
         self.size = size
         self.response = response
@@ -48,7 +50,7 @@ class _Waiting:
             self.response.set_exception(error)
 
 
-class PeerConnection(asyncio.Protocol):
+class PeerConnection(asyncio.BufferedProtocol):
     """See the module. Made by `open_connection`."""
 
     def __init__(self, address: Address, client_id: str, ended: Callable[[bool], None]) -> None:
@@ -58,7 +60,7 @@ class PeerConnection(asyncio.Protocol):
         self._exchange = Exchange(address, client_id)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._received = bytearray()
+        self._frames = ReceivedFrames(self._exchange.response_size)
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
 
@@ -88,7 +90,7 @@ class PeerConnection(asyncio.Protocol):
         """Close, and fail what waits."""
         self._end(lambda waiting: ConnectionLostError(f"the connection to {self.address} is closed"), by_peer=False)
 
-    def _send(self, pending: Pending[Any, Any], frame: bytes, timeout_s: float) -> asyncio.Future[bytes]:
+    def _send(self, pending: Pending[Any, Any], frame: bytes, timeout_s: float) -> asyncio.Future[Buffer]:
         if not self.is_open or self._transport is None:
             raise ConnectionLostError(f"the connection to {self.address} is closed")
         too_large = self._waiting_bytes + len(frame) > REQUEST_BYTES_MAX
@@ -120,7 +122,6 @@ class PeerConnection(asyncio.Protocol):
         while self._waiting:
             waiting = self._waiting.popleft()
             waiting.fail(error(waiting))
-        self._received.clear()
         self._ended(by_peer)
 
     # Callbacks of the transport.
@@ -138,25 +139,18 @@ class PeerConnection(asyncio.Protocol):
             by_peer=True,
         )
 
-    def data_received(self, data: bytes) -> None:
-        received = self._received
-        received += data
-        position = 0
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            while len(received) - position >= SIZE_BYTES:
-                begin = position + SIZE_BYTES
-                size = self._exchange.response_size(received[position:begin])
-                if len(received) - begin < size:
-                    break
-                position = begin + size
-                self._take(bytes(received[begin:position]))
+            for frame in self._frames.received(nbytes):
+                self._take(frame)
         except MalformedResponseError as error:
             malformed = as_value(error)
             self._end(lambda waiting: not_kafkas(self.address, malformed), by_peer=False)
-            return
-        del received[:position]
 
-    def _take(self, frame: bytes) -> None:
+    def _take(self, frame: Buffer) -> None:
         if not self._waiting:
             raise MalformedResponseError("a response to no request")
         waiting = self._waiting[0]

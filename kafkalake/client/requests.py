@@ -10,6 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from kio.schema.errors import ErrorCode
 
+from kafkalake.buffers import Buffer
 from kafkalake.errors import InvalidRequestError
 from kafkalake.wire.messages import (
     cluster,
@@ -149,7 +150,7 @@ def encode_request(api: ClientApi[Q, A], version: int, correlation_id: int, clie
     return codec.encode_request(api.key, version, correlation_id, client_id, message)
 
 
-def decode_response(api: ClientApi[Q, A], version: int, correlation_id: int, data: bytes) -> A:
+def decode_response(api: ClientApi[Q, A], version: int, correlation_id: int, data: Buffer) -> A:
     """Decode the response in `data`, a frame without its size. Raise `MalformedResponseError` if malformed."""
     try:
         return codec.decode_response(api.response, api.key, version, correlation_id, data)

@@ -266,6 +266,20 @@ def note_fetch(state: Leadership, fetch: ReplicaFetch, log_end: int, registered_
     return replace(state, followers=tuple(after if each is before else each for each in state.followers))
 
 
+def note_repeated(state: Leadership, broker_id: int, fetched_ms: int) -> Leadership:
+    """Return the leadership after a fetch at `fetched_ms` that repeats the follower's last one, when the leader had nothing newer.
+
+    The same object if that is known.
+    """
+    before = state.follower(broker_id)
+    if before is None or before.fetched_ms >= fetched_ms or before.fetched_ms == UNKNOWN:
+        return state
+    is_caught_up = before.log_end >= before.leader_end_then
+    caught_up_ms = max(before.caught_up_ms, fetched_ms) if is_caught_up else before.caught_up_ms
+    after = before._replace(caught_up_ms=caught_up_ms, fetched_ms=fetched_ms)
+    return replace(state, followers=tuple(after if each is before else each for each in state.followers))
+
+
 def diverging_epoch(last_fetched_epoch: int, offset: int, own: EpochEnd, log_start_offset: int) -> EpochEnd | None:
     """Return where the log of a reader that has a record of `last_fetched_epoch` before `offset` parts from the leader's.
 

@@ -335,7 +335,7 @@ class Node:
         publishing.begin(broker.scheduler)
         Upkeep(broker, store, self._on_metadata).begin()
         broker.membership.begin(broker.scheduler)
-        broker.isr_changes.begin(broker.scheduler)
+        broker.isr_changes.begin(broker.scheduler, broker.follower_sessions.count_repeated)
         if self._with_jobs:
             broker.scheduler.once("jobs", lambda: run_jobs(self.lake))
 

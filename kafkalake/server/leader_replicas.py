@@ -1,27 +1,31 @@
-"""Fetches from the leaders on other brokers: Kafka's Fetch, by topic ids and as a replica, and FetchSegment."""
+"""Fetches from the leaders on other brokers: Kafka's Fetch, by topic ids, as a replica and in sessions, and FetchSegment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 from uuid import UUID
 
+from kafkalake.broker.partitions.fetch_session import FetchSession, SessionRequest
 from kafkalake.broker.partitions.leader_replicas import (
     AskedReplica,
     AskedSegment,
     FetchedReplica,
     FetchLimits,
+    ReplicaId,
     Segment,
     SegmentPart,
 )
 from kafkalake.client.peers import Channel, Peers
 from kafkalake.client.requests import FETCH_AS_FOLLOWER, FETCH_SEGMENT
 from kafkalake.cluster.replication import EpochEnd
-from kafkalake.errors import error_for_code
+from kafkalake.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError, error_for_code
 from kafkalake.wire.messages.records import (
     FetchPartition,
     FetchRequest,
+    FetchResponse,
     FetchTopic,
+    ForgottenTopic,
     PartitionData,
     ReplicaState,
     WholeSegment,
@@ -40,18 +44,60 @@ class ConnectedLeaderReplicas:
         self._peers = peers
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
+        self._sessions: dict[tuple[int, int], FetchSession] = {}
+        """By leader and number of the fetcher."""
 
     async def fetch(
-        self, leader_id: int, fetcher: int, asked: Sequence[AskedReplica], limits: FetchLimits
+        self,
+        leader_id: int,
+        fetcher: int,
+        asked: Mapping[ReplicaId, AskedReplica],
+        changed: Collection[ReplicaId],
+        limits: FetchLimits,
     ) -> Sequence[FetchedReplica]:
+        session = self._sessions.setdefault((leader_id, fetcher), FetchSession())
+        try:
+            answer = await self._fetch_in(session, leader_id, fetcher, asked, changed, limits)
+        except (FetchSessionIdNotFoundError, InvalidFetchSessionEpochError):
+            answer = await self._fetch_in(session, leader_id, fetcher, asked, changed, limits)
+        return [
+            _fetched(topic.topic_id or _NO_TOPIC_ID, partition)
+            for topic in answer.responses
+            for partition in topic.partitions
+        ]
+
+    async def _fetch_in(
+        self,
+        session: FetchSession,
+        leader_id: int,
+        fetcher: int,
+        asked: Mapping[ReplicaId, AskedReplica],
+        changed: Collection[ReplicaId],
+        limits: FetchLimits,
+    ) -> FetchResponse:
+        request = session.begin(asked, changed)
+        try:
+            answer = await self._ask(leader_id, fetcher, request, limits)
+            if answer.error_code:
+                raise error_for_code(answer.error_code)
+        except BaseException:
+            session.failed(request)
+            raise
+        session.answered(request, answer.session_id)
+        return answer
+
+    async def _ask(self, leader_id: int, fetcher: int, session: SessionRequest, limits: FetchLimits) -> FetchResponse:
         request = FetchRequest(
             max_wait=limits.wait_ms,
             min_bytes=limits.min_bytes,
             max_bytes=limits.max_bytes,
-            topics=_topics(asked),
+            session_id=session.session_id,
+            session_epoch=session.epoch,
+            topics=_topics(session.named),
+            forgotten_topics_data=_forgotten(session.forgotten),
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch()),
         )
-        answer = await self._peers.ask(
+        return await self._peers.ask(
             leader_id,
             FETCH_AS_FOLLOWER,
             request,
@@ -59,13 +105,6 @@ class ConnectedLeaderReplicas:
             channel=Channel.FETCH,
             number=fetcher,
         )
-        if answer.error_code:
-            raise error_for_code(answer.error_code)
-        return [
-            _fetched(topic.topic_id or _NO_TOPIC_ID, partition)
-            for topic in answer.responses
-            for partition in topic.partitions
-        ]
 
     async def fetch_segment(self, leader_id: int, asked: AskedSegment, position: int, timeout_ms: int) -> SegmentPart:
         topic_id, index = asked.replica
@@ -109,6 +148,13 @@ def _topics(asked: Sequence[AskedReplica]) -> list[FetchTopic]:
             ],
         )
         for topic_id, partitions in groupby(asked, key=lambda each: each.replica[0])
+    ]
+
+
+def _forgotten(replicas: Sequence[ReplicaId]) -> list[ForgottenTopic]:
+    return [
+        ForgottenTopic(topic_id=topic_id, partitions=[number for _, number in of_topic])
+        for topic_id, of_topic in groupby(replicas, key=lambda each: each[0])
     ]
 
 

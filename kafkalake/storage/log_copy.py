@@ -77,7 +77,7 @@ class LogCopy:
         found = install.verify()
         install.place(found)
         if is_longer:
-            segments.extend(new)
+            segments.extend(new, found.content, ref.size_bytes)
             state.extended(replay, found.content)
             segments.write_state()
         else:

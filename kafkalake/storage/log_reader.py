@@ -12,7 +12,15 @@ from kafkalake.storage.log_access import LogAccess, storage_error
 from kafkalake.storage.log_segments import LogSegments
 from kafkalake.storage.log_state import LogState
 from kafkalake.storage.producer_state import AbortedTransaction, ProducerStateEntry
-from kafkalake.storage.replica_read import ReplicaRead, SegmentRef, read_at_end, read_file, read_messages
+from kafkalake.storage.replica_read import (
+    NEVER,
+    ReplicaRead,
+    SegmentRef,
+    read_at_end,
+    read_file,
+    read_messages,
+    reference,
+)
 from kafkalake.storage.scanner import scan_segment
 from kafkalake.storage.sealed_segment import SealedSegment, describe
 from kafkalake.storage.segments import is_empty, no_messages
@@ -163,10 +171,11 @@ class LogReader:
             return bases[0]
         return self._state.log_end_offset if active is None else active.base_offset
 
-    def read_replica(self, offset: int, max_bytes: int) -> ReplicaRead:
+    def read_replica(self, offset: int, max_bytes: int, whole_from_bytes: int = NEVER) -> ReplicaRead:
         """Return the messages from the one that begins at `offset` on, for a follower: up to `max_bytes`, at least one.
 
-        Up to the log end, not the high watermark. At the log end there are none. Raise OffsetOutOfRangeError if `offset` is not in
+        Up to the log end, not the high watermark. At the log end there are none. A sealed segment of `whole_from_bytes` or more
+        that begins at `offset` is to be copied as a file, as every rewritten one. Raise OffsetOutOfRangeError if `offset` is not in
         [`replica_start_offset`, log end] or no message begins there, CorruptSegmentError on damage, KafkaStorageError if I/O fails
         or the log is closed.
         """
@@ -174,9 +183,23 @@ class LogReader:
         if not self.replica_start_offset <= offset <= end:
             raise self._state.out_of_range(offset)
         with self._access.guarded("read"):
-            return read_at_end(listed, end) if offset == end else read_messages(listed, offset, max_bytes, end)
+            if offset == end:
+                return read_at_end(listed, end)
+            return read_messages(listed, offset, max_bytes, end, whole_from_bytes)
 
-    def read_segment_file(self, ref: SegmentRef, position: int, length: int) -> bytes:
+    def segment_reference(self, base_offset: int, generation: int) -> SegmentRef:
+        """Return what a follower copies of a sealed segment.
+
+        Raise OffsetOutOfRangeError if this log has none at `base_offset` in that generation, KafkaStorageError if I/O fails or the
+        log is closed.
+        """
+        listed = self._segments.listed
+        with self._access.guarded("read"):
+            if base_offset not in listed.bases or listed.generations.get(base_offset, 0) != generation:
+                raise _no_segment(base_offset, generation)
+            return reference(listed, listed.sealed(base_offset), self._state.log_end_offset)
+
+    def read_segment_file(self, ref: SegmentRef, position: int, length: int) -> memoryview:
         """Return up to `length` bytes of the files of a sealed segment from `position` on, see `SegmentRef`.
 
         Raise OffsetOutOfRangeError if this log does not have the segment in that generation, CorruptSegmentError if its file became
@@ -185,9 +208,7 @@ class LogReader:
         listed = self._segments.listed
         with self._access.guarded("read"):
             if ref.base_offset not in listed.bases or listed.generations.get(ref.base_offset, 0) != ref.generation:
-                raise OffsetOutOfRangeError(
-                    f"no segment begins at offset {ref.base_offset} in generation {ref.generation}"
-                )
+                raise _no_segment(ref.base_offset, ref.generation)
             return read_file(listed.sealed(ref.base_offset), ref, position, length)
 
     def read_behind_damage(self, offset: int, max_bytes: int) -> MessageSet:
@@ -271,3 +292,7 @@ class LogReader:
             segments = [listed.sealed(base) for base in bases[bisect_left(bases, from_offset) :]]
             scans = [(segment, scan_segment(segment)) for segment in segments]
         return [describe(segment, found.content, found.size, self._access.clock.now_ms()) for segment, found in scans]
+
+
+def _no_segment(base_offset: int, generation: int) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(f"no segment begins at offset {base_offset} in generation {generation}")

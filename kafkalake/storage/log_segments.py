@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from kafkalake.errors import DivergedLogError
-from kafkalake.storage.active_segment import MAXIMUM_RELATIVE_OFFSET, ActiveSegment
+from kafkalake.storage.active_segment import MAXIMUM_RELATIVE_OFFSET, ActiveSegment, SegmentContent
 from kafkalake.storage.append_group import AppendGroup
 from kafkalake.storage.deleted_files import DeletedFiles
 from kafkalake.storage.durability import Durability, Forcing
@@ -23,6 +23,7 @@ from kafkalake.storage.log_state import LogState
 from kafkalake.storage.open_files import OpenFile
 from kafkalake.storage.recovery import Recovered, Recovery
 from kafkalake.storage.sealed_segment import describe
+from kafkalake.storage.segment import Segment
 from kafkalake.storage.segment_names import SUFFIXES, begins_from, file_name
 from kafkalake.storage.segments import Cut, Segments, is_whole
 from kafkalake.storage.state import STATE_FILE, PartitionState, StateFile, boot_id
@@ -228,12 +229,21 @@ class LogSegments:
         active = [] if listed.active is None else [listed.active.base_offset]
         return new.base_offset in (end, *listed.bases, *active)
 
-    def extend(self, new: RewrittenSegment) -> None:
-        """Continue the log with a copied segment, which replaces those that begin in its range."""
-        self._swapped = with_swapped(self._swapped, new)
+    def extend(self, new: RewrittenSegment, content: SegmentContent, size: int) -> None:
+        """Continue the log with a copied segment of `size` bytes, which replaces those that begin in its range."""
+        if new.generation:
+            self._swapped = with_swapped(self._swapped, new)
         for old in self.listed.extend(new):
             if (old.base_offset, old.generation) != (new.base_offset, new.generation):
                 self._delete_files(old.base_offset, old.generation)
+        if not new.generation:
+            self._extended(self.listed.sealed(new.base_offset), content, size)
+
+    def _extended(self, segment: Segment, content: SegmentContent, size: int) -> None:
+        """Note a segment of the leader's that was copied, whose bytes are not forced to disk."""
+        self.durability.segment_began(segment.path)
+        self.durability.appended(max(content.records, 1))
+        self._events.segment_sealed(describe(segment, content, size, self._access.clock.now_ms()))
 
     def is_read(self, new: RewrittenSegment) -> bool:
         """Return whether the log has the segment in that generation or a newer one."""

@@ -1,8 +1,9 @@
 """Reads a log as its followers copy it: whole messages, byte for byte, and the segment that they are in.
 
 Nothing is decoded, and of the checksums only those of the first and the last message's metadata are verified: the follower
-verifies all. A segment that a job has rewritten is not copied by messages but as a whole file, because its messages have other
-borders than those that a follower may already have.
+verifies all. Two kinds of segments are not copied by messages but as a whole file: one that a job has rewritten, because its
+messages have other borders than those that a follower may already have, and a large sealed one of which a follower has nothing,
+because that costs less.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from kafkalake.storage.segment_kernels import whole_messages
 from kafkalake.storage.segments import Segments
 
 _LEAST_READ_BYTES = 4 << 10
+NEVER = 1 << 62
+"""The size from which on sealed segments are copied as files, if none is."""
 
 
 class SegmentRef(NamedTuple):
@@ -57,16 +60,18 @@ class ReplicaRead(NamedTuple):
 _NOTHING = memoryview(b"")
 
 
-def read_messages(listed: Segments, offset: int, max_bytes: int, log_end_offset: int) -> ReplicaRead:
+def read_messages(
+    listed: Segments, offset: int, max_bytes: int, log_end_offset: int, whole_from_bytes: int
+) -> ReplicaRead:
     """Return the messages from the one that begins at `offset`, which is below the log end: up to `max_bytes`, at least one.
 
+    whole_from_bytes: the size of a sealed segment that is copied as a file if it begins at `offset`.
     Raise OffsetOutOfRangeError if none begins there, `CorruptSegmentError` on damage, `OSError` if I/O fails.
     """
     segment = listed.holding(offset)
-    if segment.generation:
-        return ReplicaRead(
-            _NOTHING, offset, offset, segment.base_offset, whole=_reference(listed, segment, log_end_offset)
-        )
+    if segment.generation or _is_large(segment, offset, whole_from_bytes):
+        whole = reference(listed, segment, log_end_offset)
+        return ReplicaRead(_NOTHING, offset, offset, segment.base_offset, whole=whole)
     position = listed.position_of(segment, offset)
     if position is None:
         raise CorruptSegmentError(
@@ -89,25 +94,32 @@ def read_at_end(listed: Segments, log_end_offset: int) -> ReplicaRead:
     return ReplicaRead(_NOTHING, log_end_offset, log_end_offset, base)
 
 
-def read_file(segment: Segment, ref: SegmentRef, position: int, length: int) -> bytes:
+def _is_large(segment: Segment, offset: int, whole_from_bytes: int) -> bool:
+    """Return whether a segment begins at `offset`, is whole, and has so many bytes."""
+    if isinstance(segment, ActiveSegment) or offset != segment.base_offset:
+        return False
+    return segment.end() >= whole_from_bytes and segment.whole
+
+
+def read_file(segment: Segment, ref: SegmentRef, position: int, length: int) -> memoryview:
     """Return bytes [position, position + length) of the data file with the index of aborted transactions behind it.
 
     Raise `CorruptSegmentError` if the file is shorter than `ref` says, `OSError` if I/O fails.
     """
-    data = (
-        segment.read_bytes(position, min(length, ref.size_bytes - position)).tobytes()
-        if position < ref.size_bytes
-        else b""
-    )
+    data = _NOTHING
+    if position < ref.size_bytes:
+        data = segment.read_bytes(position, min(length, ref.size_bytes - position)).data
     wanted = min(length, ref.total_bytes - position)
     if len(data) < wanted and ref.txn_index_bytes:
-        data += segment.read_txn_index(max(0, position - ref.size_bytes), wanted - len(data))
+        index = segment.read_txn_index(max(0, position - ref.size_bytes), wanted - len(data))
+        data = memoryview(b"".join((data, index)))
     if len(data) < wanted:
         raise CorruptSegmentError(segment.path, position + len(data), "the file became shorter")
     return data
 
 
-def _reference(listed: Segments, segment: Segment, log_end_offset: int) -> SegmentRef:
+def reference(listed: Segments, segment: Segment, log_end_offset: int) -> SegmentRef:
+    """Return what a follower copies of a sealed segment, in a log that ends at `log_end_offset`. Raise `OSError` if I/O fails."""
     next_offset = listed.end_of(segment.base_offset, log_end_offset)
     return SegmentRef(
         segment.base_offset, next_offset, segment.generation, segment.size_bytes(), segment.txn_index_bytes()

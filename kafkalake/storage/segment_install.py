@@ -1,8 +1,11 @@
-"""A whole segment that a follower got from its leader as a file: verified, indexed and forced to disk before it is part of the log.
+"""A whole segment that a follower got from its leader as a file: verified and indexed before it is part of the log.
 
-Rewritten segments are copied this way. Their data file is followed by the index of aborted transactions, see `SegmentRef`. Other
-indexes are hints, and are made again. Until the data file has its name nothing of it counts. Before, all
-names end in `.tmp`, so that the next start removes them.
+Rewritten segments are copied this way, and large ones that continue the log. The data file is followed by the index of aborted
+transactions, see `SegmentRef`. Other indexes are hints, and are made again. Until the data file has its name nothing of it counts.
+Before, all names end in `.tmp`, so that the next start removes them.
+
+A rewritten segment may replace records that are on the disk, so it is forced there first. Others lie above the recovery point, as
+messages that are appended: recovery verifies them after a loss of power.
 """
 
 from __future__ import annotations
@@ -74,7 +77,7 @@ class SegmentInstall:
             raise CorruptMessageError(str(error)) from error
         self._check(found)
         if txn_index:
-            replace_file(files, segment.path_of(TXN_INDEX_SUFFIX), txn_index, sync=True)
+            replace_file(files, segment.path_of(TXN_INDEX_SUFFIX), txn_index, sync=self._ref.generation > 0)
         files.truncate(file.descriptor, ref.size_bytes)
         return found
 
@@ -90,17 +93,19 @@ class SegmentInstall:
             raise CorruptMessageError(f"{self._path}: ends before {found.content.next_offset}, not {ref.next_offset}")
 
     def place(self, found: SegmentScan) -> None:
-        """Force the files to disk and name them, the data last.
+        """Name the files, the data last; force those of a rewritten segment to disk.
 
         Raise `OSError` if I/O fails. Then the segment is to be copied again.
         """
         access, segment = self._access, self._segment
         rewrite_hints(segment, self._replay, found, sealed=True)
-        access.files.sync(access.open_files.get(self._path, write=True).descriptor)
+        if self._ref.generation:
+            access.files.sync(access.open_files.get(self._path, write=True).descriptor)
         for suffix in (TXN_INDEX_SUFFIX, TIME_INDEX_SUFFIX, INDEX_SUFFIX, DATA_SUFFIX):
             target = f"{access.directory}/{file_name(self._ref.base_offset, suffix, self._ref.generation)}"
             access.open_files.forget(target)
             with contextlib.suppress(FileNotFoundError):
                 access.files.rename(segment.path_of(suffix), target)
         segment.forget()
-        access.files.sync_directory(access.directory)
+        if self._ref.generation:
+            access.files.sync_directory(access.directory)

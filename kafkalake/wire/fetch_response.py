@@ -1,6 +1,6 @@
-"""A hand-written encoder of the Fetch response, in pieces, so that records are not copied.
+"""Hand-written encoders of the responses to Fetch and FetchSegment, in pieces, so that records and files are not copied.
 
-Tests hold it equal to that of `messages`. Source: FetchResponse in Kafka's protocol guide, versions 4-18.
+Tests hold them equal to those of `messages`. Source: FetchResponse in Kafka's protocol guide, versions 4-18.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from uuid import UUID
 from kafkalake.buffers import Buffer
 from kafkalake.unsigned_varint import append_unsigned_varint
 from kafkalake.wire.current_leader import CurrentLeader, Node, append_nodes, leader_value
+from kafkalake.wire.messages.replication import FetchSegmentResponse
 from kafkalake.wire.messages.schemas import OWN_FROM
 
 _INT32 = struct.Struct(">i")
@@ -22,12 +23,23 @@ _PARTITION_5 = struct.Struct(">ihqqq")
 _NODES_SINCE = 16
 _INT64 = struct.Struct(">q")
 _EPOCH_END = struct.Struct(">iq")
+_SEGMENT_HEAD = struct.Struct(">iiBihqqq")
 _WHOLE_SEGMENT = struct.Struct(">qqiqq")
 _NO_TRANSACTIONS_NO_REPLICA = b"\x01\xff\xff\xff\xff"
 
 
 def _diverging_field(diverging: tuple[int, int]) -> tuple[int, bytes]:
     return 0, _EPOCH_END.pack(*diverging) + b"\x00"
+
+
+def encode_segment_part(correlation_id: int, part: FetchSegmentResponse) -> list[Buffer]:
+    """Return a response to FetchSegment, including the size prefix, in pieces: its data are not copied."""
+    head = bytearray(_SEGMENT_HEAD.size)
+    append_unsigned_varint(head, len(part.data) + 1)
+    size = len(head) + len(part.data) + 1 - _INT32.size
+    offsets = part.next_offset, part.size_bytes, part.txn_index_bytes
+    _SEGMENT_HEAD.pack_into(head, 0, size, correlation_id, 0, part.throttle_time, part.error_code, *offsets)
+    return [head, part.data, b"\x00"]
 
 
 class FetchResponseEncoder:

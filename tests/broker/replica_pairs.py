@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -35,6 +35,7 @@ from kafkalake.errors import (
 )
 from kafkalake.storage.files import REAL_FILES, Files
 from kafkalake.storage.log import Log
+from kafkalake.storage.replica_read import NEVER
 from kafkalake.storage.segment_names import DATA_SUFFIX
 
 TOPIC = UUID(int=7)
@@ -56,6 +57,7 @@ class LeadersHere:
         self.is_cut = False
         self.asked: list[Sequence[AskedReplica]] = []
         self.parts: list[int] = []
+        self.whole_from_bytes = NEVER
         self.breaks_after: int | None = None
         """The number of parts of segments after which one connection breaks."""
         self.change: Callable[[FetchedReplica], None] = lambda fetched: None
@@ -70,8 +72,14 @@ class LeadersHere:
         self._moved.set()
 
     async def fetch(
-        self, leader_id: int, fetcher: int, asked: Sequence[AskedReplica], limits: FetchLimits
+        self,
+        leader_id: int,
+        fetcher: int,
+        replicas: Mapping[ReplicaId, AskedReplica],
+        changed: Collection[ReplicaId],
+        limits: FetchLimits,
     ) -> Sequence[FetchedReplica]:
+        asked = list(replicas.values())
         self.asked.append(asked)
         while True:
             if self.is_cut:
@@ -123,7 +131,7 @@ class LeadersHere:
             own = EpochEnd(*log.end_offset_for_epoch(asked.last_epoch))
             answer.diverging = diverging_epoch(asked.last_epoch, asked.offset, own, log.log_start_offset)
         if answer.diverging is None:
-            read = log.read_replica(asked.offset, asked.max_bytes)
+            read = log.read_replica(asked.offset, asked.max_bytes, self.whole_from_bytes)
             answer.messages, answer.segment_base_offset = read.messages, read.segment_base_offset
             answer.ends_segment, answer.whole = read.ends_segment, read.whole
         return answer
@@ -135,9 +143,7 @@ class LeadersHere:
         if asked.replica in self.refused:
             raise self.refused[asked.replica]
         log, _ = self.logs[asked.replica]
-        whole = log.read_replica(asked.base_offset, 1).whole
-        if whole is None or (whole.base_offset, whole.generation) != (asked.base_offset, asked.generation):
-            raise OffsetOutOfRangeError()
+        whole = log.segment_reference(asked.base_offset, asked.generation)
         return SegmentPart(whole, memoryview(log.read_segment_file(whole, position, PART_BYTES)))
 
 
@@ -150,6 +156,7 @@ class ReplicaPairs:
         self.files = files
         self.leaders = LeadersHere()
         self.failed: dict[ReplicaId, KafkaError] = {}
+        self.eligible: set[ReplicaId] = set()
         self.in_thread = 0
         self._later: list[tuple[int, Callable[[], None]]] = []
         config = Settings({name.replace("_", "."): str(value) for name, value in settings.items()}).broker
@@ -163,6 +170,7 @@ class ReplicaPairs:
             lambda delay_ms, action: self._later.append((self.clock.monotonic_ms() + delay_ms, action)),
             self.reads,
             lambda follower, error: self.failed.update({follower.replica: error}),
+            lambda replica: replica in self.eligible,
         )
 
     async def _run_blocking(self, work: Callable[[], Any]) -> Any:
@@ -189,6 +197,11 @@ class ReplicaPairs:
         for _, action in due:
             action()
         await self.turns()
+
+    async def pass_pause(self, follower: Follower) -> None:
+        """Wait until a follower pauses after an error, and let its pause pass."""
+        await self.until(lambda: follower.retry_ms > self.clock.monotonic_ms())
+        await self.advance(follower.retry_ms - self.clock.monotonic_ms())
 
     async def turns(self) -> None:
         """Let everything run that is ready."""

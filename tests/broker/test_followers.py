@@ -266,16 +266,101 @@ def test_rewritten_segments_are_copied_as_files_and_a_broken_copy_goes_on_where_
         rewritten(leader, 2, 6)
         pairs.leaders.lead((TOPIC, 0), leader, 1)
         pairs.leaders.breaks_after = 2
-        pairs.follow(log, 1)
-        await pairs.until(lambda: len(pairs.leaders.parts) == 3)
-        await pairs.turns()
-        assert pairs.leaders.parts == [0, PART_BYTES, 2 * PART_BYTES]
-        await pairs.advance(50)
+        follower = pairs.follow(log, 1)
+        await pairs.pass_pause(follower)
+        assert pairs.leaders.parts[:3] == [0, PART_BYTES, 2 * PART_BYTES]
         await pairs.until(lambda: has_all(log, leader))
         assert pairs.leaders.parts[3:5] == [2 * PART_BYTES, 3 * PART_BYTES]
         assert data_of(log) == data_of(leader)
         assert log.generations == leader.generations != {}
         assert not list(Path(log.directory).glob("*.tmp"))
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+@pytest.mark.parametrize("breaks_after", [None, 0, 3, 4])
+def test_large_segments_are_copied_as_files_and_the_rest_by_messages(tmp_path: Path, breaks_after: int | None) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        fill(leader, 1, 30)
+        fill(leader, 3, 30)
+        pairs.leaders.whole_from_bytes = 2_000
+        pairs.leaders.breaks_after = breaks_after
+        pairs.leaders.lead((TOPIC, 0), leader, 3)
+        follower = pairs.follow(log, 3)
+        if breaks_after is not None:
+            await pairs.pass_pause(follower)
+        await pairs.until(lambda: has_all(log, leader))
+        assert len(pairs.leaders.parts) > 3 * len(leader.sealed_base_offsets)
+        assert data_of(log) == data_of(leader)
+        assert log.end_offset_for_epoch(1) == leader.end_offset_for_epoch(1)
+        assert not list(Path(log.directory).glob("*.tmp"))
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def parted(pairs: ReplicaPairs, epochs: int) -> tuple[Log, Log]:
+    """A leader's log, and one of the same epochs with other segments in the newest of them."""
+    leader, log = pairs.log("leader"), pairs.log("follower")
+    for each in (leader, log):
+        for epoch in range(1, epochs):
+            fill(each, epoch)
+    fill(leader, epochs, 20)
+    fill(log, epochs, 2)
+    log.roll()
+    for _ in range(2):
+        append(log, simple_batch([b"elsewhere"]), epoch=epochs)
+    return leader, log
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_log_that_is_no_prefix_of_its_leaders_is_copied_again_once_it_may_not_lead(
+    tmp_path: Path, epochs: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        leader, log = parted(pairs, epochs)
+        end = log.log_end_offset
+        pairs.eligible.add((TOPIC, 0))
+        pairs.leaders.lead((TOPIC, 0), leader, epochs)
+        follower = pairs.follow(log, epochs)
+        for _ in range(3):
+            await pairs.pass_pause(follower)
+        assert log.log_end_offset >= end, "no record of a replica in sync is removed"
+        pairs.eligible.clear()
+        await pairs.pass_pause(follower)
+        await pairs.until(lambda: has_all(log, leader))
+        assert data_of(log) == data_of(leader)
+        how = "log emptied" if epochs == 1 else "log cut where its newest epoch begins"
+        assert [each.message for each in caplog.records if each.message.startswith(how)] and not pairs.failed
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def test_a_log_is_refilled_twice_in_an_epoch_at_most(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        leader, log = parted(pairs, 2)
+        pairs.leaders.lead((TOPIC, 0), leader, 2)
+        ends = []
+
+        def misplace(fetched: FetchedReplica) -> None:
+            ends.append(log.log_end_offset)
+            fetched.segment_base_offset += 1
+
+        pairs.leaders.change = misplace
+        follower = pairs.follow(log, 2)
+        for _ in range(3):
+            await pairs.pass_pause(follower)
+        assert ends[-3:] == [0, 0, 0] and set(ends) > {0, 10}, "its newest epoch begins at 10"
+        assert not pairs.failed
+        pairs.leaders.change = lambda fetched: None
+        await pairs.pass_pause(follower)
+        await pairs.until(lambda: has_all(log, leader))
         await pairs.fetchers.stop_all()
 
     run(test)

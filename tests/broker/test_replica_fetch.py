@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from uuid import UUID
 import pytest
 from leaderships import THREE, LedPartition
 
+from kafkalake.broker.partitions.follower_sessions import FollowerSessions
 from kafkalake.broker.partitions.isr_changes import IsrChanges
 from kafkalake.broker.partitions.offsets import delete_records, wait_until_deleted
 from kafkalake.broker.partitions.replica_fetch import (
@@ -33,7 +35,7 @@ class Followed:
     def __init__(self, directory: Path) -> None:
         self.led = LedPartition(directory / "leader")
         brokers = {each: BrokerRegistration(each, 10 * each, UUID(int=each), (), is_fenced=False) for each in range(3)}
-        topics = Topics(ClusterImage("lake", version=1, brokers=brokers))
+        self.topics = topics = Topics(ClusterImage("lake", version=1, brokers=brokers))
         topics.add(self.led.topic)
         self.led.topic.registrations = (THREE,)
 
@@ -50,7 +52,11 @@ class Followed:
             clock=self.led.clock,
             lag_ms=lambda: 30_000,
         )
-        self.service = ReplicaFetchService(topics, self.led.purgatory, self.changes)
+        ids = itertools.count(1)
+        self.sessions = FollowerSessions(
+            self.led.purgatory, lambda: next(ids), self.led.clock.monotonic_ms, self.changes.note_repeated
+        )
+        self.service = ReplicaFetchService(topics, self.led.purgatory, self.changes, self.sessions)
 
     def fetch(
         self,
@@ -69,7 +75,7 @@ class Followed:
         epoch = 10 * broker_id if broker_epoch is None else broker_epoch
         request = FollowerFetch(broker_id, epoch, [partition] * copies, 1, bytes_max, wait_ms)
         answers: list[FollowedAnswer] = []
-        for _ in self.service.fetch(request, answers.extend):
+        for _ in self.service.fetch(request, lambda found, session_id: answers.extend(found)):
             pass
         return answers
 

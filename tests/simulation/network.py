@@ -187,10 +187,18 @@ class PeerTransport(asyncio.Transport):
         if self._is_closed:
             return
         if data is not None:
-            self._protocol.data_received(data)
+            self._receive(data)
             return
         self._forget()
         self._protocol.connection_lost(None)
+
+    def _receive(self, data: bytes) -> None:
+        while data:
+            buffer = self._protocol.get_buffer(-1)
+            count = min(len(buffer), len(data))
+            buffer[:count] = data[:count]
+            data = data[count:]
+            self._protocol.buffer_updated(count)
 
     def write(self, data: Any) -> None:
         if not self._is_closed:

@@ -15,7 +15,7 @@ from kafkalake.storage.files import REAL_FILES, Files
 from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
-from kafkalake.storage.replica_read import ReplicaRead, SegmentRef
+from kafkalake.storage.replica_read import NEVER, ReplicaRead, SegmentRef
 from kafkalake.storage.rewrite import RewriteRule, rewrite
 from kafkalake.storage.segment_names import DATA_SUFFIX
 
@@ -42,16 +42,16 @@ def open_follower(directory: Path, clock: ManualClock, files: Files = REAL_FILES
     return open_log(directory, clock, files, is_replicated=True, segment_bytes=SEGMENT_BYTES, **config)
 
 
-def copied(leader: Log, follower: Log, max_bytes: int = 3_000) -> None:
+def copied(leader: Log, follower: Log, max_bytes: int = 3_000, whole_from_bytes: int = NEVER) -> None:
     """Copy what the follower lacks, and then the watermark."""
-    while copied_once(leader, follower, max_bytes):
+    while copied_once(leader, follower, max_bytes, whole_from_bytes):
         pass
     follower.advance_high_watermark(min(leader.high_watermark, follower.log_end_offset))
 
 
-def copied_once(leader: Log, follower: Log, max_bytes: int) -> bool:
+def copied_once(leader: Log, follower: Log, max_bytes: int, whole_from_bytes: int = NEVER) -> bool:
     """Copy one read. Return whether there were messages."""
-    read = leader.read_replica(follower.log_end_offset, max_bytes)
+    read = leader.read_replica(follower.log_end_offset, max_bytes, whole_from_bytes)
     if read.whole is not None:
         install(leader, follower, read.whole, max_bytes)
         return True

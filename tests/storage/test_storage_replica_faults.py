@@ -62,6 +62,11 @@ def raise_start(leader: Log, follower: Log) -> None:
     follower.raise_start(leader.sealed_base_offsets[3])
 
 
+def extend(leader: Log, follower: Log) -> None:
+    copied_once(leader, follower, 3_000, 1)
+    follower.advance_high_watermark(min(leader.high_watermark, follower.log_end_offset))
+
+
 def install(leader: Log, follower: Log) -> None:
     ref = leader.read_replica(leader.sealed_base_offsets[1], 1).whole
     assert ref is not None
@@ -70,7 +75,7 @@ def install(leader: Log, follower: Log) -> None:
 
 
 CHANGES: dict[str, Change] = {
-    each.__name__: each for each in (copy_with_rolls, truncate, start_anew, take_over, raise_start, install)
+    each.__name__: each for each in (copy_with_rolls, truncate, start_anew, take_over, raise_start, extend, install)
 }
 
 
@@ -81,6 +86,9 @@ def prepared(memory_path: Path, name: str) -> tuple[Log, Path]:
     if name == "copy_with_rolls":
         for _ in range(3):
             copied_once(leader, follower, 3_000)
+    elif name == "extend":
+        while follower.log_end_offset < leader.sealed_base_offsets[2]:
+            copied_once(leader, follower, 1 << 20)
     else:
         copied(leader, follower)
     if name == "install":

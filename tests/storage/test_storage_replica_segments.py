@@ -10,6 +10,7 @@ from partition_logs import append, open_log
 from record_batches import simple_batch
 from replica_logs import (
     SEGMENT_BYTES,
+    assert_same,
     compact,
     copied,
     copied_once,
@@ -67,6 +68,52 @@ def assert_same_files(leader: Log, follower: Log) -> None:
     # They begin later on the follower if compaction removed their first records.
     ended = [[each[::2] for each in log.aborted_transactions(0, end)] for log in (leader, follower)]
     assert ended[0] == ended[1]
+
+
+@pytest.mark.parametrize("then", [None, "close", "discard"])
+@pytest.mark.parametrize("first", [0, 1, 6])
+def test_large_sealed_segments_are_copied_as_files_with_all_that_follows_from_their_headers(
+    memory_path: Path, clock: ManualClock, leader: Log, first: int, then: str | None
+) -> None:
+    follower = open_follower(memory_path / "follower", clock)
+    for _ in range(first):
+        copied_once(leader, follower, 1)
+    bases = []
+    while (read := leader.read_replica(follower.log_end_offset, 3_000, SEGMENT_BYTES // 2)).next_offset < (
+        leader.log_end_offset
+    ):
+        bases += [] if read.whole is None else [read.whole.base_offset]
+        copied_once(leader, follower, 3_000, SEGMENT_BYTES // 2)
+    assert len(bases) > len(leader.sealed_base_offsets) // 2
+    copied(leader, follower)
+    assert_same(leader, follower)
+    assert follower.has_unsynced_segments() and follower.recovery_point == 0
+    for _ in range(2):
+        if then is not None:
+            getattr(follower, then)()
+            follower = open_follower(memory_path / "follower", clock)
+        append(leader, simple_batch([b"more"]), epoch=leader.latest_epoch)
+        copied(leader, follower, 3_000, SEGMENT_BYTES // 2)
+        assert_same(leader, follower)
+    follower.flush()
+    assert follower.recovery_point == leader.log_end_offset
+
+
+def test_an_active_a_small_and_a_damaged_segment_are_copied_by_messages(
+    memory_path: Path, clock: ManualClock, leader: Log
+) -> None:
+    bases = leader.sealed_base_offsets
+    size = leader.segment_reference(bases[1], 0).size_bytes
+    assert leader.read_replica(bases[1], 1, size + 1).whole is None
+    assert leader.read_replica(bases[1], 1, size // 2).whole is not None
+    second = leader.read_replica(bases[1], 1).next_offset
+    assert leader.read_replica(second, 1, 1).whole is None, "the follower has its first message"
+    assert leader.read_replica(leader.sealed_segments()[-1].next_offset, 1, 1).whole is None
+    leader.discard()
+    path = Path(leader.directory) / f"{bases[1]:020d}.arrow"
+    path.write_bytes(path.read_bytes()[:-30])
+    reopened = open_log(Path(leader.directory), clock, segment_bytes=SEGMENT_BYTES)
+    assert reopened.read_replica(bases[1], 1, 1).whole is None
 
 
 def test_an_empty_follower_copies_a_rewritten_segment(

@@ -11,7 +11,7 @@ import pytest
 from kafkalake.errors import CorruptMessageError, KafkaError, KafkaStorageError, NotLeaderOrFollowerError
 from kafkalake.server.registry import APIS
 from kafkalake.wire.current_leader import CurrentLeader, Node
-from kafkalake.wire.fetch_response import FetchResponseEncoder
+from kafkalake.wire.fetch_response import FetchResponseEncoder, encode_segment_part
 from kafkalake.wire.messages.cluster import NodeEndpoint
 from kafkalake.wire.messages.codec import encode_response
 from kafkalake.wire.messages.records import (
@@ -27,6 +27,8 @@ from kafkalake.wire.messages.records import (
     TopicProduceResponse,
     WholeSegment,
 )
+from kafkalake.wire.messages.replication import FetchSegmentResponse
+from kafkalake.wire.messages.schemas import FETCH_SEGMENT_KEY
 from kafkalake.wire.produce_request import ProducedTopic
 from kafkalake.wire.produce_response import encode_produced
 from kafkalake.wire.throttle_time import write_fetch_throttle_time, write_produce_throttle_time
@@ -236,3 +238,11 @@ def test_no_time_is_written_over_addresses() -> None:
     before = bytes(answer[0])
     write_produce_throttle_time(10, answer, 1234)
     assert bytes(answer[0]) == before
+
+
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 200, 1 << 20])
+def test_a_part_of_a_segment(size: int) -> None:
+    part = FetchSegmentResponse(error_code=0, next_offset=9, size_bytes=1 << 40, txn_index_bytes=7, data=bytes(size))
+    pieces = encode_segment_part(12, part)
+    assert b"".join(pieces) == encode_response(FETCH_SEGMENT_KEY, 0, 12, part)
+    assert pieces[1] is part.data

@@ -1,6 +1,7 @@
 """Fetches the partitions that this broker follows from their leaders: one task for each leader, and one request under way for it.
 
-A request names every partition of that leader that is due, and waits at the leader for records (`replica.fetch.wait.max.ms`). If
+A request asks for every partition of that leader that is due, and waits at the leader for records (`replica.fetch.wait.max.ms`).
+In a session it names only those that are asked for otherwise than before (`fetch_session`). If
 partitions become due meanwhile, a second request follows on the same connection. Answers are applied in turn: small ones at once,
 large ones and those that read or force files in a thread. A partition with an error is fetched again after a pause; it delays no
 other one.
@@ -26,7 +27,14 @@ from kafkalake.broker.partitions.leader_replicas import (
 from kafkalake.broker.partitions.segment_copies import SegmentCopies
 from kafkalake.clock import Clock
 from kafkalake.config.broker import BrokerConfig
-from kafkalake.errors import KafkaError, KafkaLakeError, KafkaStorageError, OffsetOutOfRangeError, as_value
+from kafkalake.errors import (
+    DivergedLogError,
+    KafkaError,
+    KafkaLakeError,
+    KafkaStorageError,
+    OffsetOutOfRangeError,
+    as_value,
+)
 from kafkalake.run_blocking import RunBlocking
 
 logger = logging.getLogger(__name__)
@@ -51,10 +59,12 @@ class Fetchers:
         later: Callable[[int, Callable[[], None]], object],
         reads: FollowedReads,
         failed: Callable[[Follower, KafkaError], None],
+        may_lead: Callable[[ReplicaId], bool],
     ) -> None:
         """`later(delay_ms, action)` runs an action after a delay. `reads`: of consumers from these replicas.
 
         `failed` is called with a follower whose log cannot be used any more. It is not fetched any more then.
+        `may_lead` returns whether a replica may be elected, so that no record of its log may be removed.
         """
         self.leaders = leaders
         self.clock = clock
@@ -63,6 +73,7 @@ class Fetchers:
         self.later = later
         self.reads = reads
         self.copies = SegmentCopies(leaders, config, run_blocking)
+        self.may_lead = may_lead
         self._failed = failed
         self._followers: dict[ReplicaId, Follower] = {}
         self._fetchers: dict[tuple[int, int], _Fetcher] = {}
@@ -143,6 +154,12 @@ class _Fetcher:
         self._leader_id = leader_id
         self._number = number
         self._followers: dict[ReplicaId, Follower] = {}
+        self._asked: dict[ReplicaId, AskedReplica] = {}
+        """What is asked for of each partition that is due, in turn: those that changed last come last."""
+        self._changed: dict[ReplicaId, None] = {}
+        """The partitions of which that is to be looked at: what they ask for, or whether they are due, may have changed."""
+        self._untold: dict[ReplicaId, None] = {}
+        """The partitions of which the leader has not been told since they changed."""
         self._wanted = asyncio.get_running_loop().create_future()
         self._retry_ms = 0
         self._pause_ms = 0
@@ -160,10 +177,12 @@ class _Fetcher:
 
     def add(self, follower: Follower) -> None:
         self._followers[follower.replica] = follower
+        self._changed[follower.replica] = None
         self.wake()
 
     def remove(self, replica: ReplicaId) -> None:
-        self._followers.pop(replica, None)
+        if self._followers.pop(replica, None) is not None:
+            self._changed[replica] = None
 
     def stop(self) -> None:
         self._task.cancel()
@@ -180,26 +199,38 @@ class _Fetcher:
         while True:
             if not self._rounds or (self._wanted.done() and len(self._rounds) < _REQUESTS_MAX):
                 self._wanted = loop.create_future() if self._wanted.done() else self._wanted
-                if asked := self._due():
-                    self._rounds.add(loop.create_task(self._round(asked)))
+                self._look_at_changed()
+                if self._asked and not self._is_pausing():
+                    changed, self._untold = self._untold, {}
+                    self._rounds.add(loop.create_task(self._round(dict(self._asked), changed)))
             await asyncio.wait({*self._rounds, self._wanted}, return_when=asyncio.FIRST_COMPLETED)
             self._rounds = {each for each in self._rounds if not each.done()}
             if len(self._rounds) == _REQUESTS_MAX:
                 await asyncio.wait(self._rounds, return_when=asyncio.FIRST_COMPLETED)
                 self._rounds = {each for each in self._rounds if not each.done()}
 
-    def _due(self) -> list[AskedReplica]:
-        """Return what to fetch now: the partitions that had records last come last."""
-        now_ms = self._fetchers.clock.monotonic_ms()
-        if now_ms < self._retry_ms:
-            return []
-        max_bytes = self._fetchers.config().replica_fetch_max_bytes
-        return [each.ask(max_bytes) for each in self._followers.values() if each.is_due(now_ms)]
+    def _is_pausing(self) -> bool:
+        return self._fetchers.clock.monotonic_ms() < self._retry_ms
 
-    async def _round(self, asked: Sequence[AskedReplica]) -> None:
+    def _look_at_changed(self) -> None:
+        """Bring what is asked for up to date. Partitions that are not due are looked at again."""
+        changed, self._changed = self._changed, {}
+        self._untold.update(changed)
+        now_ms, max_bytes = self._fetchers.clock.monotonic_ms(), self._fetchers.config().replica_fetch_max_bytes
+        for replica in changed:
+            self._asked.pop(replica, None)
+            if (follower := self._followers.get(replica)) is None:
+                continue
+            if follower.is_due(now_ms):
+                self._asked[replica] = follower.ask(max_bytes)
+            else:
+                self._changed[replica] = None
+
+    async def _round(self, asked: Mapping[ReplicaId, AskedReplica], changed: Collection[ReplicaId]) -> None:
         """Fetch once, and apply the answers. Whatever fails is tried again after a pause."""
+        leaders = self._fetchers.leaders
         try:
-            answers = await self._fetchers.leaders.fetch(self._leader_id, self._number, asked, self._limits())
+            answers = await leaders.fetch(self._leader_id, self._number, asked, changed, self._limits())
         except KafkaLakeError as error:
             self._pause(as_value(error))
             return
@@ -208,10 +239,9 @@ class _Fetcher:
             self._pause(KafkaError())
             return
         self._pause_ms = 0
-        by_replica = {each.replica: each for each in asked}
         async with self._applying:
             now_ms = self._fetchers.clock.monotonic_ms()
-            await self._apply([pair for each in answers if (pair := self._addressee(each, by_replica, now_ms))])
+            await self._apply([pair for each in answers if (pair := self._addressee(each, asked, now_ms))])
 
     def _addressee(
         self, fetched: FetchedReplica, asked: Mapping[ReplicaId, AskedReplica], now_ms: int
@@ -275,8 +305,11 @@ class _Fetcher:
         """Note what has become of a follower."""
         if self._followers.get(follower.replica) is not follower:
             return
+        self._changed[follower.replica] = None
         if isinstance(error, KafkaStorageError):
             self._fetchers.take_offline(follower, error)
+        elif isinstance(error, DivergedLogError):
+            self._refill(follower, error)
         elif error is not None:
             self._put_off(follower, error)
         else:
@@ -286,8 +319,6 @@ class _Fetcher:
                 copying = asyncio.get_running_loop().create_task(self._copy(follower, fetched.whole))
                 follower.copy_by(copying, is_next=True)
             self._fetchers.reads.advanced(follower, len(fetched.messages))
-            if len(fetched.messages):
-                self._followers[follower.replica] = self._followers.pop(follower.replica)
 
     async def _copy(self, follower: Follower, segment: Segment) -> None:
         """Copy the segment with which the log continues, and fetch it then."""
@@ -296,13 +327,38 @@ class _Fetcher:
             await self._fetchers.copies.copy(follower, segment.base_offset, segment.generation)
         except KafkaLakeError as failed:
             error = as_value(failed)
-        if error is not None and self._followers.get(follower.replica) is follower:
+        if self._followers.get(follower.replica) is follower:
+            if isinstance(error, DivergedLogError):
+                self._refill(follower, error)
+            elif error is not None:
+                self._put_off(follower, error)
+        asyncio.get_running_loop().call_soon(self.wake)  # when this task has ended
+
+    def _refill(self, follower: Follower, error: DivergedLogError) -> None:
+        """Have a log copied again that is no prefix of its leader's.
+
+        Not while the replica may be elected: it lags, so its leader has it leave the ISR. And not for ever.
+        """
+        if self._fetchers.may_lead(follower.replica) or not follower.may_be_refilled:
             self._put_off(follower, error)
+            return
+        logger.warning("log has parted from its leader's partition=%s error=%s", follower.name, error)
+        follower.copy_by(asyncio.get_running_loop().create_task(self._refill_in_thread(follower)), is_next=True)
+
+    async def _refill_in_thread(self, follower: Follower) -> None:
+        work = asyncio.ensure_future(self._fetchers.run_blocking(follower.refill))
+        follower.work_until(work)
+        try:
+            await asyncio.shield(work)
+        except KafkaStorageError as error:
+            if self._followers.get(follower.replica) is follower:
+                self._fetchers.take_offline(follower, as_value(error))
         asyncio.get_running_loop().call_soon(self.wake)  # when this task has ended
 
     def _put_off(self, follower: Follower, error: KafkaLakeError) -> None:
         """Fetch a partition again after a pause."""
         fetchers = self._fetchers
+        self._changed[follower.replica] = None
         pause_ms = follower.pause(fetchers.clock.monotonic_ms(), fetchers.config().replica_fetch_backoff_ms)
         if pause_ms == PAUSE_MS_MIN:
             logger.warning("replica not fetched partition=%s leader=%d error=%s", follower.name, self._leader_id, error)

@@ -3,11 +3,15 @@
 The log is copied message by message, so that the files of all replicas are equal. Where it parts from the leader's, it is cut
 (KIP-101, 279, 595); where the leader's begins after its end, it begins again there. The high watermark is the leader's, at most
 the log end: `state` never shows a record that may be lost.
+
+A log that is no prefix of the leader's although the epochs agree (`DivergedLogError`) is refilled: once without its newest epoch,
+then from nothing, and then no more in this leader epoch.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from kafkalake.broker.partitions.leader_replicas import AskedReplica, FetchedReplica, ReplicaId
@@ -15,6 +19,9 @@ from kafkalake.cluster.replication import EpochEnd, decide_truncation
 from kafkalake.errors import OffsetOutOfRangeError
 from kafkalake.storage.log import Log
 
+logger = logging.getLogger(__name__)
+
+REFILLS_MAX = 2
 PAUSE_MS_MIN = 50
 """The pause after the first error of a partition or a leader. It doubles up to `replica.fetch.backoff.ms`."""
 
@@ -28,6 +35,7 @@ class Follower:
     __slots__ = (
         "_copying",
         "_pause_ms",
+        "_refills",
         "leader_epoch",
         "leader_id",
         "log",
@@ -51,6 +59,7 @@ class Follower:
         self.tasks: set[asyncio.Task[None]] = set()
         """The copies of whole segments that are being made."""
         self._copying: asyncio.Task[None] | None = None
+        self._refills = 0
 
     def ask(self, max_bytes: int) -> AskedReplica:
         """Return what to fetch next."""
@@ -130,6 +139,27 @@ class Follower:
         if start < 0 or start == log.log_end_offset or (start < log.log_end_offset and not is_empty):
             raise OffsetOutOfRangeError(f"{self.name} ends at {log.log_end_offset}, and its leader begins at {start}")
         log.restart_at(start)
+
+    @property
+    def may_be_refilled(self) -> bool:
+        """Return whether a log that has parted from the leader's was not refilled twice already."""
+        return self._refills < REFILLS_MAX
+
+    def refill(self) -> None:
+        """Remove what may be no part of the leader's log: first the newest epoch, then all. It may run in any thread.
+
+        Only for a replica that is not eligible to lead: it removes records below the high watermark, which others must have.
+        Raise `KafkaStorageError` if I/O fails.
+        """
+        log, self._refills = self.log, self._refills + 1
+        _, start = log.end_offset_for_epoch(log.latest_epoch - 1)
+        if self._refills == 1 and log.log_start_offset < start < log.log_end_offset:
+            logger.warning("log cut where its newest epoch begins partition=%s offset=%d", self.name, start)
+            log.truncate_to(start, below_high_watermark=True)
+        else:
+            self._refills = REFILLS_MAX
+            logger.warning("log emptied, to be copied again partition=%s end=%d", self.name, log.log_end_offset)
+            log.restart_at(0)  # the leader says where its log begins if that is later
 
     def work_until(self, done: asyncio.Future[Any]) -> None:
         """Note work on the log that runs in a thread."""

@@ -26,6 +26,7 @@ from kafkalake.cluster.replication import (
     isr_change,
     joining_replicas,
     note_fetch,
+    note_repeated,
     propose_growth,
     propose_shrink,
     settle_proposal,
@@ -81,9 +82,14 @@ class IsrChanges:
         """Whether a request is under way, or one is to be repeated."""
         self._pause_ms = PAUSE_MS
 
-    def begin(self, scheduler: Scheduler) -> None:
-        """Look for followers that lag from now on."""
-        scheduler.every("isr", lambda: self._lag_ms() // 2 + 1, self.propose_shrinks)
+    def begin(self, scheduler: Scheduler, count_repeated: Callable[[], None]) -> None:
+        """Look for followers that lag from now on. `count_repeated` notes the fetches of sessions that were not noted yet."""
+
+        def look() -> None:
+            count_repeated()
+            self.propose_shrinks()
+
+        scheduler.every("isr", lambda: self._lag_ms() // 2 + 1, look)
 
     def stop(self) -> None:
         """Ask for nothing more."""
@@ -108,6 +114,12 @@ class IsrChanges:
             self._ask_soon(partition)
         if partition.can_advance or before.has_older_start(fetch):
             self._advance(partition)
+
+    def note_repeated(self, partition: Partition, broker_id: int, fetched_ms: int) -> None:
+        """Count a fetch of then, by a follower whose session has asked for the same as before."""
+        follower = partition.leadership.follower(broker_id)
+        if follower is not None and fetched_ms - follower.fetched_ms > self._lag_ms() // 10:
+            self._go_by(partition, note_repeated(partition.leadership, broker_id, fetched_ms))
 
     def propose_shrinks(self) -> None:
         """Propose that followers that lag leave their ISRs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -85,9 +85,16 @@ class LeaderReplicas(Protocol):
     """The leaders on other brokers. A simulation has its own."""
 
     async def fetch(
-        self, leader_id: int, fetcher: int, asked: Sequence[AskedReplica], limits: FetchLimits
+        self,
+        leader_id: int,
+        fetcher: int,
+        asked: Mapping[ReplicaId, AskedReplica],
+        changed: Collection[ReplicaId],
+        limits: FetchLimits,
     ) -> Sequence[FetchedReplica]:
         """Return the leader's answers, of some or all partitions. `fetcher`: the number of one of several to that broker.
+
+        changed: the partitions that are asked for otherwise than in the call before, or not any more.
 
         Raise `BrokerUnavailableError` without an answer, `KafkaError` if the whole request was refused.
         """

@@ -4,13 +4,14 @@ A fetch waits for bytes, a produce (with replicas) for the high watermark. An op
 called on each change of a partition. Timeouts run on the timing wheel. `Alarm`, a callback at a given time, is the only external
 dependency.
 
-An operation leaves every list on completion, so one completed early holds no memory until its timeout (Kafka purges lazily).
+An operation leaves every list on completion, so one completed early holds no memory until its timeout (Kafka purges lazily). An
+observer stays: it is told of each change of its key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.partitions.timing_wheel import Timeout, TimingWheel
@@ -91,6 +92,7 @@ class Purgatory:
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
+        self._observers: dict[Hashable, dict[Callable[[Any], None], None]] = {}
         self._waiting: dict[DelayedOperation, None] = {}
 
     def __len__(self) -> int:
@@ -116,6 +118,21 @@ class Purgatory:
         if watchers:
             for operation in list(watchers):
                 call_isolated(CallbackLoop.WAITING_REQUEST, self._check_one, operation, key)
+        observers = self._observers.get(key)
+        if observers:
+            for observer in list(observers):
+                call_isolated(CallbackLoop.WAITING_REQUEST, observer, key)
+
+    def observe(self, key: Hashable, observer: Callable[[Any], None]) -> None:
+        """Call `observer` with `key` on each of its changes, until `forget`."""
+        self._observers.setdefault(key, {})[observer] = None
+
+    def forget(self, key: Hashable, observer: Callable[[Any], None]) -> None:
+        """Tell an observer of `key` nothing more."""
+        observers = self._observers[key]
+        del observers[observer]
+        if not observers:
+            del self._observers[key]
 
     def _check_one(self, operation: DelayedOperation, key: Hashable) -> None:
         if operation.waiting and operation.is_complete(key):

@@ -2,7 +2,8 @@
 
 A fetch at an offset is also the follower's word that it has all before, which moves the high watermark and the ISR (`isr_changes`).
 It waits for bytes beyond the log end, not the high watermark. A follower that does not know the newest watermark of its records is
-answered at once (KIP-1166), so that it lags by one fetch at most.
+answered at once (KIP-1166), so that it lags by one fetch at most. A fetch in a session (`follower_sessions`) reads what
+has changed.
 
 A partition's answer has at least one message if there is one and no partition before it has any; a message is never cut.
 """
@@ -16,7 +17,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kafkalake.broker.partitions.fetch import corrupt
+from kafkalake.broker.partitions.fetch_sessions import FINAL_EPOCH
+from kafkalake.broker.partitions.follower_sessions import FollowerSession, FollowerSessions
 from kafkalake.broker.partitions.isr_changes import IsrChanges
+from kafkalake.broker.partitions.leader_replicas import ReplicaId
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory
 from kafkalake.broker.partitions.topics import Topics
@@ -35,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 SEGMENT_BYTES_MAX = 4 * 1024 * 1024
 """The limit on bytes of a segment's file in one answer."""
+WHOLE_FROM_BYTES = 2 * SEGMENT_BYTES_MAX
+"""The size from which on a sealed segment is copied as a file by a follower that has nothing of it."""
 _UNKNOWN = -1
 
 
@@ -53,7 +59,10 @@ class FollowedPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FollowerFetch:
-    """A follower's request. broker_epoch: of the incarnation that asks, or `ANY_EPOCH`."""
+    """A follower's request. broker_epoch: of the incarnation that asks, or `ANY_EPOCH`.
+
+    session_id, session_epoch: as `fetch_session`. forgotten: the partitions that the session is to be without.
+    """
 
     broker_id: int
     broker_epoch: int
@@ -61,6 +70,9 @@ class FollowerFetch:
     bytes_min: int
     bytes_max: int
     wait_ms: int
+    session_id: int = 0
+    session_epoch: int = FINAL_EPOCH
+    forgotten: Sequence[ReplicaId] = ()
 
 
 @dataclass(slots=True)
@@ -79,6 +91,18 @@ class FollowedAnswer:
     segment_base_offset: int = _UNKNOWN
     read: ReplicaRead | None = None
     diverging: EpochEnd | None = None
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """The offsets that it tells, by which it differs from the last one."""
+        return self.high_watermark, self.log_start_offset, self.segment_base_offset
+
+    @property
+    def has_content(self) -> bool:
+        """Return whether it tells more than offsets."""
+        if self.error is not None or self.diverging is not None:
+            return True
+        return self.read is not None and (len(self.read.messages) > 0 or self.read.whole is not None)
 
     @property
     def bytes(self) -> int:
@@ -108,22 +132,31 @@ class _Pass:
     is_urgent: bool = False
 
 
-class ReplicaFetchService:
-    """The reader of followers' fetches."""
+Reply = Callable[[list[FollowedAnswer], int], None]
+"""Called with the answers and the id of the session, 0 without one."""
 
-    def __init__(self, topics: Topics, purgatory: Purgatory, changes: IsrChanges) -> None:
+
+class ReplicaFetchService:
+    """The reader of followers' fetches. `sessions`: of the followers."""
+
+    def __init__(self, topics: Topics, purgatory: Purgatory, changes: IsrChanges, sessions: FollowerSessions) -> None:
         self._topics = topics
         self._purgatory = purgatory
         self._changes = changes
+        self._sessions = sessions
 
-    def fetch(
-        self, request: FollowerFetch, reply: Callable[[list[FollowedAnswer]], None]
-    ) -> Generator[None, None, DelayedOperation | None]:
-        """Answer now and return None, or return the operation that waits in the purgatory. Yields between partitions."""
+    def fetch(self, request: FollowerFetch, reply: Reply) -> Generator[None, None, DelayedOperation | None]:
+        """Answer now and return None, or return the operation that waits in the purgatory. Yields between partitions.
+
+        Raise as `FollowerSessions.begin`.
+        """
+        session = self._sessions.begin(request, self._registered_epoch(request))
+        if session is not None:
+            return (yield from self._fetch_in(session, request, reply))
         found = _Pass()
-        yield from self._read_into(found, request, is_new=True)
-        if found.is_urgent or found.bytes >= request.bytes_min or request.wait_ms <= 0 or not request.partitions:
-            reply(found.answers)
+        yield from self._read_into(found, request, request.partitions, is_new=True)
+        if self._is_ready(found, request) or not request.partitions:
+            reply(found.answers, 0)
             return None
         operation = _WaitingFetch(self, request, found, reply)
         if any(operation.is_complete(partition) for partition in found.watched):
@@ -132,12 +165,46 @@ class ReplicaFetchService:
         self._purgatory.watch(operation, found.watched, request.wait_ms)
         return operation
 
+    def _fetch_in(
+        self, session: FollowerSession, request: FollowerFetch, reply: Reply
+    ) -> Generator[None, None, DelayedOperation | None]:
+        found = _Pass()
+        yield from self._read_changed(found, session, request, is_new=True)
+        if self._is_ready(found, request):
+            reply(session.settle(found.answers), session.session_id)
+            return None
+        session.keep_changed(found.answers)
+        operation = _WaitingInSession(self, session, request, found, reply)
+        if any(operation.is_complete(partition) for partition in found.watched):
+            operation.complete()
+            return None
+        session.wait(operation, request.wait_ms)
+        return operation
+
+    @staticmethod
+    def _is_ready(found: _Pass, request: FollowerFetch) -> bool:
+        return found.is_urgent or found.bytes >= request.bytes_min or request.wait_ms <= 0
+
     def read_again(self, request: FollowerFetch) -> list[FollowedAnswer]:
         """Return the answers of a request that has waited."""
         found = _Pass()
-        for _ in self._read_into(found, request, is_new=False):
+        for _ in self._read_into(found, request, request.partitions, is_new=False):
             pass
         return found.answers
+
+    def read_changed(self, session: FollowerSession, request: FollowerFetch) -> list[FollowedAnswer]:
+        """Return the answers of a request of a session that has waited."""
+        found = _Pass()
+        for _ in self._read_changed(found, session, request, is_new=False):
+            pass
+        return session.settle(found.answers)
+
+    def _read_changed(
+        self, found: _Pass, session: FollowerSession, request: FollowerFetch, *, is_new: bool
+    ) -> Generator[None, None, None]:
+        keys = session.take_changed()
+        asked = [followed.asked for key in keys if (followed := session.find(key)) is not None]
+        yield from self._read_into(found, request, asked, is_new=is_new, session=session)
 
     def segment(self, request: FollowerFetch, generation: int) -> tuple[Partition, SegmentRef]:
         """Return the partition and the whole segment that begin at the offset asked for.
@@ -146,19 +213,23 @@ class ReplicaFetchService:
         """
         (asked,) = request.partitions
         partition = self._find(request, asked)
-        try:
-            whole = partition.log.read_replica(asked.offset, 1).whole
-        except CorruptSegmentError as error:
-            raise corrupt(error) from error
-        if whole is None or (whole.base_offset, whole.generation) != (asked.offset, generation):
-            raise OffsetOutOfRangeError(f"no segment begins at offset {asked.offset} in generation {generation}")
-        return partition, whole
+        return partition, partition.log.segment_reference(asked.offset, generation)
 
-    def _read_into(self, found: _Pass, request: FollowerFetch, *, is_new: bool) -> Generator[None, None, None]:
-        for asked in request.partitions:
+    def _read_into(
+        self,
+        found: _Pass,
+        request: FollowerFetch,
+        partitions: Sequence[FollowedPartition],
+        *,
+        is_new: bool,
+        session: FollowerSession | None = None,
+    ) -> Generator[None, None, None]:
+        for asked in partitions:
             answer = FollowedAnswer(asked)
             try:
                 partition = self._find(request, asked)
+                if session is not None:
+                    session.read(partition, asked)
                 found.watched[partition] = partition.appended_bytes
                 found.asked[partition] = asked
                 left = request.bytes_max - found.bytes
@@ -187,10 +258,13 @@ class ReplicaFetchService:
             raise UnknownTopicIdError()
         partition = topic.leader(asked.number)
         partition.check_leader_epoch(asked.leader_epoch)
-        broker = self._topics.image.brokers.get(request.broker_id)
-        registered = ANY_EPOCH if broker is None else broker.epoch
-        check_replica(partition.leadership, _fetch_of(request, asked), registered)
+        registered = self._registered_epoch(request)
+        check_replica(partition.leadership, _fetch_of(request, asked), ANY_EPOCH if registered is None else registered)
         return partition
+
+    def _registered_epoch(self, request: FollowerFetch) -> int | None:
+        broker = self._topics.image.brokers.get(request.broker_id)
+        return None if broker is None else broker.epoch
 
     def _read(
         self, partition: Partition, request: FollowerFetch, answer: FollowedAnswer, bytes_max: int, *, is_new: bool
@@ -207,7 +281,7 @@ class ReplicaFetchService:
             if answer.diverging is not None:
                 return  # whatever the offset is: a log that parts from this one may be longer
             if bytes_max > 0 or asked.offset == log.log_end_offset:
-                answer.read = log.read_replica(asked.offset, min(asked.bytes_max, bytes_max))
+                answer.read = log.read_replica(asked.offset, min(asked.bytes_max, bytes_max), WHOLE_FROM_BYTES)
             elif not log.replica_start_offset <= asked.offset <= log.log_end_offset:
                 raise OffsetOutOfRangeError()
         except OffsetOutOfRangeError:
@@ -232,7 +306,7 @@ class _WaitingFetch(DelayedOperation):
         service: ReplicaFetchService,
         request: FollowerFetch,
         found: _Pass,
-        reply: Callable[[list[FollowedAnswer]], None],
+        reply: Reply,
     ) -> None:
         super().__init__()
         self._service = service
@@ -244,14 +318,50 @@ class _WaitingFetch(DelayedOperation):
 
     def is_complete(self, key: Hashable) -> bool:
         assert isinstance(key, Partition)
-        asked = self._asked[key]
         self._bytes_wanted -= key.appended_bytes - self._bytes_seen[key]
         self._bytes_seen[key] = key.appended_bytes
-        if self._bytes_wanted <= 0 or key.removed or asked.leader_epoch != key.leader_epoch:
-            return True
-        if asked.log_start_offset < min(key.log.log_start_offset, asked.high_watermark):
-            return True
-        return asked.high_watermark < min(key.log.high_watermark, asked.offset)
+        return self._bytes_wanted <= 0 or _has_moved(key, self._asked[key])
 
     def complete(self) -> None:
-        self._reply(self._service.read_again(self._request))
+        self._reply(self._service.read_again(self._request), 0)
+
+
+class _WaitingInSession(DelayedOperation):
+    """A fetch of a session, which tells it what has moved."""
+
+    def __init__(
+        self,
+        service: ReplicaFetchService,
+        session: FollowerSession,
+        request: FollowerFetch,
+        found: _Pass,
+        reply: Reply,
+    ) -> None:
+        super().__init__()
+        self._service = service
+        self._session = session
+        self._request = request
+        self._reply = reply
+        self._bytes_wanted = request.bytes_min - found.bytes
+
+    def is_complete(self, key: Hashable) -> bool:
+        assert isinstance(key, Partition)
+        followed = self._session.followed(key)
+        if followed is None:
+            return True
+        self._bytes_wanted -= followed.count_appended(key)
+        return self._bytes_wanted <= 0 or _has_moved(key, followed.asked)
+
+    def complete(self) -> None:
+        self._session.waited(self)
+        self._reply(self._service.read_changed(self._session, self._request), self._session.session_id)
+
+
+def _has_moved(partition: Partition, asked: FollowedPartition) -> bool:
+    """Return whether a follower is to hear of a partition at once: of its watermark, its log start, or another leadership."""
+    log = partition.log
+    if partition.removed or asked.leader_epoch != partition.leader_epoch:
+        return True
+    if asked.log_start_offset < min(log.log_start_offset, asked.high_watermark):
+        return True
+    return asked.high_watermark < min(log.high_watermark, asked.offset)

@@ -105,7 +105,7 @@ class Replicas:
         self._idle = IdleLogs(run_blocking)
         self._retired = RetiredLogs(logs, run_blocking, later)
         self._fetchers = Fetchers(
-            leaders, clock, lambda: settings().broker, run_blocking, later, reads, self._log_failed
+            leaders, clock, lambda: settings().broker, run_blocking, later, reads, self._log_failed, self._may_lead
         )
         self._lock = asyncio.Lock()
         self._failed_in: dict[ReplicaId, int] = {}
@@ -135,6 +135,13 @@ class Replicas:
     def fetchers(self) -> Fetchers:
         """The replicas that follow a leader."""
         return self._fetchers
+
+    def _may_lead(self, replica: ReplicaId) -> bool:
+        """Return whether this replica may be elected without losing records that were acknowledged."""
+        registered = self._topics.image.partition(replica)
+        if registered is None:
+            return False
+        return self._broker_id in (*registered.isr, *registered.elr, *registered.last_known_elr)
 
     def _log_failed(self, follower: Follower, error: KafkaError) -> None:
         """Take a follower offline whose log has failed."""

@@ -1,7 +1,9 @@
-"""Copies sealed segments of leaders as whole files: rewritten ones, whose messages have other borders than a follower may have.
+"""Copies sealed segments of leaders as whole files: large ones of which a follower has nothing, and rewritten ones, whose messages
+have other borders than a follower may have.
 
-A segment comes in parts of at most 4 MiB to a temporary file, which the log verifies and takes over when it is whole. Few parts are
-in memory at a time, and the copies of several partitions take turns. After an error a copy goes on where it was.
+A segment comes in parts of at most 4 MiB to a temporary file, which the log verifies and takes over when it is whole. A part is
+written while the next one is fetched. Few parts are in memory at a time, and the copies of several partitions take turns. After an
+error a copy goes on where it was.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from kafkalake.errors import CorruptMessageError, KafkaLakeError
 from kafkalake.run_blocking import RunBlocking
 from kafkalake.storage.segment_copy import SegmentCopy
 
-PARTS_MAX = 2
+PARTS_MAX = 4
 """Parts of segments in memory, over all copies."""
 
 
@@ -40,9 +42,7 @@ class SegmentCopies:
         """Copy a segment from the follower's leader into its log. Raise the error of the leader or the log: then try it again."""
         asked = AskedSegment(follower.replica, follower.leader_epoch, base_offset, generation)
         copy = self._begin(follower, base_offset, generation)
-        segment = None
-        while segment is None or copy.position < segment.total_bytes:
-            segment = await self._copy_part(follower, asked, copy)
+        segment = await self._copy_parts(follower, asked, copy)
         try:
             await self._work(follower, partial(follower.log.install_segment, segment, copy.path))
         except KafkaLakeError:
@@ -53,17 +53,51 @@ class SegmentCopies:
     def _begin(self, follower: Follower, base_offset: int, generation: int) -> SegmentCopy:
         begun = self._begun.get(follower.replica)
         if begun is None or (begun.base_offset, begun.generation) != (base_offset, generation):
+            if begun is not None:
+                begun.remove()
             begun = self._begun[follower.replica] = follower.log.begin_copy(base_offset, generation)
         return begun
 
-    async def _copy_part(self, follower: Follower, asked: AskedSegment, copy: SegmentCopy) -> Segment:
-        async with self._parts:
-            timeout_ms = self._config().replica_socket_timeout_ms
-            part: SegmentPart = await self._leaders.fetch_segment(follower.leader_id, asked, copy.position, timeout_ms)
-            if not len(part.data) or copy.position + len(part.data) > part.segment.total_bytes:
-                raise CorruptMessageError(f"{len(part.data)} bytes at {copy.position} of {part.segment}")
-            await self._work(follower, partial(copy.write, part.data))
-            return part.segment
+    async def _copy_parts(self, follower: Follower, asked: AskedSegment, copy: SegmentCopy) -> Segment:
+        """Copy all parts from where the copy is. None is being written any more when this ends, in whatever way."""
+        position, writing = copy.position, None
+        try:
+            while True:
+                if writing is not None and writing.done():
+                    await writing  # which may have failed
+                part = await self._fetch_part(follower, asked, position)
+                writing = asyncio.get_running_loop().create_task(self._write(follower, copy, part.data, writing))
+                position += len(part.data)
+                if position == part.segment.total_bytes:
+                    await writing
+                    return part.segment
+        finally:
+            if writing is not None:
+                await asyncio.gather(writing, return_exceptions=True)
+
+    async def _fetch_part(self, follower: Follower, asked: AskedSegment, position: int) -> SegmentPart:
+        """Return a part, which counts as in memory until it is written."""
+        timeout_ms = self._config().replica_socket_timeout_ms
+        await self._parts.acquire()
+        try:
+            part: SegmentPart = await self._leaders.fetch_segment(follower.leader_id, asked, position, timeout_ms)
+            if not len(part.data) or position + len(part.data) > part.segment.total_bytes:
+                raise CorruptMessageError(f"{len(part.data)} bytes at {position} of {part.segment}")
+        except BaseException:
+            self._parts.release()
+            raise
+        return part
+
+    async def _write(
+        self, follower: Follower, copy: SegmentCopy, data: memoryview, before: asyncio.Task[None] | None
+    ) -> None:
+        """Write a part once the one before it is written."""
+        try:
+            if before is not None:
+                await before
+            await self._work(follower, partial(copy.write, data))
+        finally:
+            self._parts.release()
 
     async def _work(self, follower: Follower, work: Callable[[], object]) -> None:
         """Work on the log in a thread. It ends there even if this is cancelled."""

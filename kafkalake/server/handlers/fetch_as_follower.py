@@ -1,4 +1,4 @@
-"""Fetch (1), version 18, of a broker that follows partitions led here: whole Arrow messages, by topic ids, without a session.
+"""Fetch (1), version 18, of a broker that follows partitions led here: whole Arrow messages, by topic ids, in sessions or not.
 
 Only for brokers: CLUSTER_ACTION, and the epoch of the broker (KIP-903). `broker.partitions.replica_fetch` has the rules. Messages
 are not copied.
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from kafkalake.broker.partitions.replica_fetch import FollowedAnswer, FollowedPartition, FollowerFetch
 from kafkalake.buffers import Buffer
-from kafkalake.errors import ClusterAuthorizationError
+from kafkalake.errors import ClusterAuthorizationError, KafkaError
 from kafkalake.server.request import Request
 from kafkalake.wire.fetch_response import FetchResponseEncoder
 from kafkalake.wire.messages.records import FetchRequest, ReplicaState
@@ -43,14 +43,27 @@ def handle(request: Request[FetchRequest], follower: ReplicaState, *, is_allowed
                 )
             )
             yield
-    wait_ms = min(max(body.max_wait, 0), WAIT_MS_MAX)
     asked = FollowerFetch(
-        follower.replica_id, follower.replica_epoch, partitions, body.min_bytes, body.max_bytes, wait_ms
+        follower.replica_id,
+        follower.replica_epoch,
+        partitions,
+        body.min_bytes,
+        body.max_bytes,
+        min(max(body.max_wait, 0), WAIT_MS_MAX),
+        body.session_id,
+        body.session_epoch,
+        [(gone.topic_id or _NO_TOPIC_ID, each) for gone in body.forgotten_topics_data for each in gone.partitions],
     )
     broker = request.context.broker
-    waiting = yield from broker.replica_fetches.fetch(
-        asked, request.guarded(lambda answers: request.reply_buffers(_encode(request.correlation_id, answers)))
-    )
+
+    def reply(answers: list[FollowedAnswer], session_id: int) -> None:
+        request.reply_buffers(_encode(request.correlation_id, session_id, answers))
+
+    try:
+        waiting = yield from broker.replica_fetches.fetch(asked, request.guarded(reply))
+    except KafkaError as error:
+        _refuse(request, error.code)
+        return
     if waiting is not None:
         request.call_if_abandoned(lambda: broker.purgatory.discard(waiting))
 
@@ -59,11 +72,11 @@ def _refuse(request: Request[FetchRequest], error_code: int) -> None:
     request.reply_buffers(FetchResponseEncoder(18, request.correlation_id, error_code, 0, 0).finish())
 
 
-def _encode(correlation_id: int, answers: list[FollowedAnswer]) -> list[Buffer]:
+def _encode(correlation_id: int, session_id: int, answers: list[FollowedAnswer]) -> list[Buffer]:
     topics: dict[UUID, list[FollowedAnswer]] = {}
     for answer in answers:
         topics.setdefault(answer.asked.topic_id, []).append(answer)
-    out = FetchResponseEncoder(18, correlation_id, 0, 0, len(topics))
+    out = FetchResponseEncoder(18, correlation_id, 0, session_id, len(topics))
     for topic_id, of_topic in topics.items():
         out.begin_topic(topic_id, len(of_topic))
         for each in of_topic:

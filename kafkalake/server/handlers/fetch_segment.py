@@ -1,5 +1,4 @@
-"""FetchSegment (10003, kafkalake's own), version 0: bytes of a sealed segment that a job has rewritten, and its size, for a
-follower.
+"""FetchSegment (10003, kafkalake's own), version 0: bytes of a sealed segment, and its size, for a follower that copies it whole.
 
 Only for brokers, as a follower's Fetch. At most 4 MiB an answer, read in a thread. OFFSET_OUT_OF_RANGE if the leader has no segment
 of that generation any more: the follower fetches again and learns of the newer one.
@@ -19,16 +18,20 @@ from kafkalake.errors import (
 )
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
+from kafkalake.wire.fetch_response import encode_segment_part
 from kafkalake.wire.messages.replication import FetchSegmentRequest, FetchSegmentResponse
 
 _NO_TOPIC_ID = UUID(int=0)
 
 
-async def handle(request: Request[FetchSegmentRequest]) -> FetchSegmentResponse:
+async def handle(request: Request[FetchSegmentRequest]) -> FetchSegmentResponse | None:
     try:
         if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
             raise ClusterAuthorizationError()
-        return await _read(request, request.body)
+        part = await _read(request, request.body)
+        if not request.connection.is_closing:
+            request.reply_buffers(encode_segment_part(request.correlation_id, part))
+        return None
     except CorruptSegmentError as error:
         return FetchSegmentResponse(error_code=corrupt(error).code)
     except KafkaError as error:
