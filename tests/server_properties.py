@@ -1,4 +1,4 @@
-"""The settings of the files that Apache Kafka 4.1 comes with, `config/server.properties` and `config/broker.properties`."""
+"""The settings of Apache Kafka 4.1's files `server.properties`, `broker.properties` and `controller.properties`."""
 
 _PROTOCOLS = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 
@@ -45,3 +45,11 @@ listeners=PLAINTEXT://localhost:9092
 advertised.listeners=PLAINTEXT://localhost:9092
 log.dirs=/tmp/kraft-broker-logs
 {_COMMON}"""
+
+CONTROLLER_PROPERTIES = f"""
+process.roles=controller
+node.id=1
+listeners=CONTROLLER://:9093
+advertised.listeners=CONTROLLER://localhost:9093
+log.dirs=/tmp/kraft-controller-logs
+{_COMMON.replace("inter.broker.listener.name=PLAINTEXT", "")}"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from server_properties import BROKER_PROPERTIES, SERVER_PROPERTIES
+from server_properties import BROKER_PROPERTIES, CONTROLLER_PROPERTIES, SERVER_PROPERTIES
 
 from kafkalake.config.broker import BROKER_SETTINGS
 from kafkalake.config.layers import Settings
@@ -20,6 +20,7 @@ from kafkalake.errors import ConfigurationError
     [
         (SERVER_PROPERTIES, 1, ["PLAINTEXT://:9092", "CONTROLLER://:9093"]),
         (BROKER_PROPERTIES, 2, ["PLAINTEXT://localhost:9092"]),
+        (CONTROLLER_PROPERTIES, 1, ["CONTROLLER://:9093"]),
     ],
 )
 def test_kafkas_own_files_are_understood(tmp_path: Path, text: str, broker_id: int, listeners: list[str]) -> None:

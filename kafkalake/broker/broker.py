@@ -246,6 +246,7 @@ class Broker:
         )
         await self.membership.join(here, read_topics, earlier)
 
+            is_voter=self.config.is_voter,
     async def hand_over(self, kept: KeptSettings) -> None:
         """Hand the settings in this broker's files over to the cluster. On an error they stay until the next start."""
         if not kept.config:
@@ -257,7 +258,9 @@ class Broker:
             logger.error("settings in files not handed over to the cluster error=%s", error)
 
     async def start_coordinators(self) -> None:
-        """Load groups and transactions, and resume what the previous process left."""
+        """Load groups and transactions, and resume what the previous process left. A controller alone has none."""
+        if not self.config.is_broker:
+            return
         await self.producer_ids.have_some(self.config.request_timeout_ms)
         await self.groups.start()
         await self.transactions.start()

@@ -134,6 +134,9 @@ ALLOCATE_PRODUCER_IDS = ClientApi(
     67, membership.AllocateProducerIdsRequest, membership.AllocateProducerIdsResponse, 0, 0
 )
 UPDATE_IMAGE = ClientApi(UPDATE_IMAGE_KEY, membership.UpdateImageRequest, membership.UpdateImageResponse, 0, 0)
+CONTROLLER_REGISTRATION = ClientApi(
+    70, membership.ControllerRegistrationRequest, membership.ControllerRegistrationResponse, 0, 0
+)
 CONTROLLER_VOTE = ClientApi(
     CONTROLLER_VOTE_KEY, membership.ControllerVoteRequest, membership.ControllerVoteResponse, 0, 0
 )

@@ -42,8 +42,8 @@ def is_controller(image: ClusterImage, broker_id: int, controller_epoch: int) ->
 
 
 def electors(image: ClusterImage, broker_id: int) -> tuple[int, ...]:
-    """Return the brokers that a candidate asks: all that are registered, but itself and the controller it does not reach."""
-    return tuple(sorted(image.brokers.keys() - {broker_id, image.controller_id}))
+    """Return the nodes that a candidate asks: all that are registered, but itself and the controller it does not reach."""
+    return tuple(sorted(image.nodes - {broker_id, image.controller_id}))
 
 
 def vote(image: ClusterImage, controller_epoch: int, *, reaches: bool) -> Vote | None:
@@ -71,15 +71,20 @@ def may_claim(
     votes: of the `electors` that answered, and of those that are gone. controller_is_gone: nothing listens at its address.
     silent_ms: since its last sign of life, be it a response, a version or a renewed lease; `patience_ms` of that are enough.
     """
-    if image.controller_id == broker_id or image.controller_id not in image.brokers:
+    if image.controller_id == broker_id or image.controller_id not in image.nodes:
         return True  # it was an earlier process of this broker, or there is none
-    asked = [(votes.get(elector), image.brokers[elector].is_fenced) for elector in electors(image, broker_id)]
+    asked = [(votes.get(elector), _is_fenced(image, elector)) for elector in electors(image, broker_id)]
     counted = [each for each, is_fenced in asked if each is not Vote.GONE and not (each is None and is_fenced)]
     if 2 * counted.count(Vote.MISSES) > len(counted):
         return True
     if Vote.REACHES in counted:
         return False
     return controller_is_gone or silent_ms >= patience_ms
+
+
+def _is_fenced(image: ClusterImage, node_id: int) -> bool:
+    broker = image.brokers.get(node_id)
+    return broker is not None and broker.is_fenced
 
 
 def pause_ms(

@@ -60,7 +60,7 @@ class BrokerRegistration:
 
     epoch: the version that registered this incarnation. incarnation_id: of its process. boot_id: of its machine's kernel.
     endpoints: the first is the one at which other brokers connect. is_fenced: it leads nothing and is in no ISR but its own.
-    is_shutting_down: it asked for a controlled shutdown.
+    is_shutting_down: it asked for a controlled shutdown. is_voter: it may be elected as the controller (`process.roles`).
     """
 
     broker_id: int
@@ -72,6 +72,7 @@ class BrokerRegistration:
     boot_id: str = ""
     is_fenced: bool = True
     is_shutting_down: bool = False
+    is_voter: bool = True
 
     @property
     def is_active(self) -> bool:
@@ -81,6 +82,18 @@ class BrokerRegistration:
     def endpoint(self, listener: str) -> Endpoint | None:
         """Return the address of a listener by its name, None if the broker has no such listener."""
         return next((each for each in self.endpoints if each.listener == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRegistration:
+    """A node that is a controller only: it may be elected, has no partitions, and is no broker to clients.
+
+    incarnation_id: of its process. endpoints: as for a `BrokerRegistration`.
+    """
+
+    controller_id: int
+    incarnation_id: UUID
+    endpoints: tuple[Endpoint, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +132,7 @@ def sole_replica(broker_id: int, leader_epoch: int, *, is_offline: bool = False)
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """One version. `brokers` by id, `partitions` by topic id, in order of their numbers.
+    """One version. `brokers` by id, `controllers`, those that are no brokers, by id, `partitions` by topic id, in order.
 
     topics_version: the version of the table `topics` that belongs to this one, -1 if unknown. config: the dynamic settings
     of brokers, groups and clients. next_producer_id: the first of the next block of producer ids. features: finalized
@@ -136,6 +149,17 @@ class ClusterImage:
     partitions: Mapping[UUID, tuple[PartitionRegistration, ...]] = field(default_factory=dict)
     config: ConfigOf = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
+    controllers: Mapping[int, ControllerRegistration] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> frozenset[int]:
+        """The ids of all brokers and controllers."""
+        return frozenset(self.brokers.keys() | self.controllers.keys())
+
+    def endpoints_of(self, node_id: int) -> tuple[Endpoint, ...]:
+        """Return the addresses of a broker or controller, none if it is not registered. The first is for other nodes."""
+        node = self.controllers.get(node_id) or self.brokers.get(node_id)
+        return () if node is None else node.endpoints
 
     def address(self, broker_id: int, listener: str) -> Endpoint | None:
         """Return a broker's address at a listener, None if there is no such broker, or none that may lead."""

@@ -7,19 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import TypeVar
 from uuid import UUID
 
 from kafkalake.cluster.election import ElectionRules, RulesOf, changed_topics, settle, without_replica
 from kafkalake.cluster.image import (
     BrokerRegistration,
     ClusterImage,
+    ControllerRegistration,
     PartitionRegistration,
     TopicIdPartition,
     decide_together,
 )
-from kafkalake.errors import BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError, StaleBrokerEpochError
+from kafkalake.errors import (
+    BrokerIdNotRegisteredError,
+    DuplicateBrokerRegistrationError,
+    InvalidRequestError,
+    StaleBrokerEpochError,
+)
 
 NO_EPOCH = -1
+
+Node = TypeVar("Node")
 
 
 def check_broker_epoch(image: ClusterImage, broker_id: int, broker_epoch: int) -> BrokerRegistration:
@@ -52,7 +61,23 @@ def register_broker(image: ClusterImage, broker: BrokerRegistration, rules: Rule
     registered = replace(broker, epoch=image.version + 1, is_fenced=True, is_shutting_down=False)
     lossy = None if is_clean else broker.broker_id
     brokers = {**image.brokers, broker.broker_id: registered}
-    return _without_broker(image, brokers, broker.broker_id, rules, lossy, keeps_offline=False)
+    joined = _without_broker(image, brokers, broker.broker_id, rules, lossy, keeps_offline=False)
+    return replace(joined, controllers=_without(image.controllers, broker.broker_id))
+
+
+def register_controller(image: ClusterImage, node: ControllerRegistration) -> ClusterImage:
+    """Return the next version, with a node that is a controller only; the same image if it is registered as it is.
+
+    An incarnation of the node before it has ended, which may have been a broker. Raise `InvalidRequestError` if partitions have
+    replicas on it.
+    """
+    node_id = node.controller_id
+    if image.controllers.get(node_id) == node and node_id not in image.brokers:
+        return image
+    if any(node_id in each.replicas for partitions in image.partitions.values() for each in partitions):
+        raise InvalidRequestError(f"Node {node_id} has replicas: it is a broker until they are on others.")
+    brokers, controllers = _without(image.brokers, node_id), {**image.controllers, node_id: node}
+    return replace(image, version=image.version + 1, brokers=brokers, controllers=controllers)
 
 
 def replace_incarnation(
@@ -130,14 +155,15 @@ def fence_broker(image: ClusterImage, broker_id: int, broker_epoch: int, rules: 
 
 
 def unregister_broker(image: ClusterImage, broker_id: int, rules: RulesOf) -> ClusterImage:
-    """Return the next version, without a broker. Partitions keep it as a replica until they are reassigned.
+    """Return the next version, without a broker, whose partitions keep it as a replica until they are reassigned, or a controller.
 
     Raise `BrokerIdNotRegisteredError` if it is not registered.
     """
+    if broker_id in image.controllers and broker_id != image.controller_id:
+        return replace(image, version=image.version + 1, controllers=_without(image.controllers, broker_id))
     if broker_id not in image.brokers:
         raise BrokerIdNotRegisteredError(f"Broker ID {broker_id} is not currently registered")
-    brokers = {known: each for known, each in image.brokers.items() if known != broker_id}
-    return _without_broker(image, brokers, broker_id, rules, lossy=broker_id)
+    return _without_broker(image, _without(image.brokers, broker_id), broker_id, rules, lossy=broker_id)
 
 
 def report_offline_logs(
@@ -162,6 +188,10 @@ def report_offline_logs(
 
     changed = changed_topics(image, change)
     return image.with_topics(changed) if changed else image
+
+
+def _without(nodes: Mapping[int, Node], node_id: int) -> dict[int, Node]:
+    return {known: each for known, each in nodes.items() if known != node_id}
 
 
 def _without_broker(

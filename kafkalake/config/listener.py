@@ -94,6 +94,7 @@ def parse_listeners(config: MembershipConfig) -> tuple[Listener, ...]:
         )
         for each in addresses
     ]
+    _check_roles(config, listeners)
     first = _find_inter_broker_listener(config, listeners)
     return (first, *(each for each in listeners if each is not first))
 
@@ -186,6 +187,19 @@ def _parse_advertised(
     return advertised
 
 
+def _check_roles(config: MembershipConfig, listeners: list[Listener]) -> None:
+    """Raise `ConfigurationError` if a process has a listener of a role that it does not have, with Kafka's rules."""
+    if config.is_broker and config.is_voter:
+        return
+    setting, names = "controller.listener.names", config.controller_listener_names or ""
+    if not config.is_broker and not all(each.is_for_controllers for each in listeners):
+        raise ConfigurationError(
+            f"The listeners config must only contain KRaft controller listeners from {setting} when process.roles=controller"
+        )
+    if not config.is_voter and any(each.is_for_controllers for each in listeners):
+        raise _invalid(setting, names, "none of them is among the listeners when process.roles=broker")
+
+
 def _reachable_host(host: str) -> str:
     return socket.gethostname() if host in _EVERY_ADDRESS else host
 
@@ -197,7 +211,7 @@ def _find_inter_broker_listener(config: MembershipConfig, listeners: list[Listen
     if not eligible:
         raise _invalid("advertised.listeners", config.advertised_listeners, "it names no listener")
     by_name = {each.name: each for each in eligible}
-    name = config.inter_broker_listener_name
+    name = config.inter_broker_listener_name if config.is_broker else None
     if name is None:
         return by_name.get(SecurityProtocol.PLAINTEXT.value, eligible[0])
     if name.upper() not in by_name:

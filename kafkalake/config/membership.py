@@ -45,7 +45,7 @@ class MembershipConfig:
     )
     controller_listener_names: str | None = define(
         None,
-        "Listeners that Kafka has for its controllers. They are opened; brokers reach the controller at the inter-broker "
+        "Listeners of controllers, which answer what Kafka's controllers do. Brokers reach the controller at the inter-broker "
         "listener, which none of these is unless there are no others.",
     )
     controller_quorum_election_timeout_ms: Int = define(
@@ -89,7 +89,7 @@ class MembershipConfig:
     process_roles: Names = define(
         "broker,controller",
         "What this process is: a broker, which has partitions; a controller, which may be elected to decide about the cluster; "
-        "or both.",
+        "or both. A controller alone has only listeners of controller.listener.names.",
         choices=(BROKER_ROLE, CONTROLLER_ROLE),
     )
     security_inter_broker_protocol: str = define(
@@ -101,12 +101,20 @@ class MembershipConfig:
         """The broker's id."""
         return next((each for each in (self.node_id, self.broker_id) if each is not None), 0)
 
+    @property
+    def is_broker(self) -> bool:
+        """True if this process is a broker."""
+        return BROKER_ROLE in self.process_roles
+
+    @property
+    def is_voter(self) -> bool:
+        """True if this process may be elected as the controller."""
+        return CONTROLLER_ROLE in self.process_roles
+
 
 def check_membership(config: MembershipConfig) -> None:
     """Raise `ConfigurationError` if the settings contradict each other."""
     if config.broker_heartbeat_interval_ms >= config.broker_session_timeout_ms:
         raise ConfigurationError("broker.heartbeat.interval.ms must be less than broker.session.timeout.ms")
-    if BROKER_ROLE not in config.process_roles:
-        raise ConfigurationError("Invalid value for configuration process.roles: it must include broker")
     if config.broker_id is not None and config.broker_id != config.id:
         raise ConfigurationError("node.id must have the same value as broker.id, where both are set")

@@ -303,7 +303,8 @@ class Node:
         """Load groups and transactions, and resume what the previous process left."""
         await broker.start_coordinators()
         self._stack.push_async_callback(broker.scheduler.stop)
-        broker.staged.start()
+        if broker.config.is_broker:
+            broker.staged.start()
 
     async def _listen(
         self, broker: Broker, publishing: Publishing, lease: leases.Lease, connections_max: int

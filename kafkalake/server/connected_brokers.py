@@ -41,9 +41,9 @@ RESOURCES_PER_REQUEST = 1_000
 
 
 def address_in(image: ClusterImage, broker_id: int) -> Address | None:
-    """Return the address at which other brokers reach a broker, None if it is not registered."""
-    broker = image.brokers.get(broker_id)
-    return None if broker is None else Address(broker.endpoints[0].host, broker.endpoints[0].port)
+    """Return the address at which other brokers reach a broker or a controller, None if it is not registered."""
+    endpoints = image.endpoints_of(broker_id)
+    return Address(endpoints[0].host, endpoints[0].port) if endpoints else None
 
 
 class ConnectedBrokers:

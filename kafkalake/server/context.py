@@ -11,6 +11,7 @@ from kafkalake.broker.broker import Broker
 from kafkalake.broker.publishing.broker_reports import BrokerReports
 from kafkalake.client.peers import Peers
 from kafkalake.clock import Clock
+from kafkalake.config.listener import Listener
 from kafkalake.server.authorizer import CLUSTER_NAME, AllowEverything, Authorizer, Operation, Resource
 from kafkalake.server.heap_trimmer import HeapTrimmer
 from kafkalake.server.report_server import ReportServer
@@ -32,12 +33,26 @@ _THREADS = 2
 """Threads that decode and encode large messages. More would take more memory, and the event loop's CPU."""
 
 
-class AdvertisedApis(NamedTuple):
-    """The APIs that ApiVersions lists (see `registry`), to clients and to brokers, and by key those of the controller."""
+class ListedApis(NamedTuple):
+    """The APIs that ApiVersions lists at a listener, to clients and to other nodes of the cluster."""
 
     clients: list[ApiVersion]
-    brokers: list[ApiVersion]
+    nodes: list[ApiVersion]
+
+
+class AdvertisedApis(NamedTuple):
+    """The APIs that ApiVersions lists (see `registry`), at listeners of brokers and of controllers.
+
+    forwarded: by key, those that the controller answers.
+    """
+
+    brokers: ListedApis
+    controllers: ListedApis
     forwarded: Mapping[int, Api]
+
+    def at(self, listener: Listener) -> ListedApis:
+        """Return the APIs at a listener."""
+        return self.controllers if listener.is_for_controllers else self.brokers
 
 
 class ServerContext:
@@ -90,11 +105,11 @@ class ServerContext:
         self.broker.append_queue.when_answered(send)
 
     def is_brokers(self, request: Request[object]) -> bool:
-        """Return whether a request is that of another broker, as far as its name and what it may do tell."""
+        """Return whether a request is that of another node of the cluster, as far as its name and what it may do tell."""
         name = request.client_id or ""
         return (
             name.startswith(BROKER_CLIENT_ID)
-            and name.removeprefix(BROKER_CLIENT_ID) in map(str, self.broker.cluster.brokers)
+            and name.removeprefix(BROKER_CLIENT_ID) in map(str, self.broker.cluster.nodes)
             and self.authorizer.allows(
                 request.connection.principal, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME
             )

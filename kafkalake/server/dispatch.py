@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalake.errors import InvalidRequestError
 from kafkalake.server.handlers import api_versions
-from kafkalake.server.registry import API_VERSIONS_KEY, APIS, APPENDS, Api
+from kafkalake.server.registry import API_VERSIONS_KEY, APIS, APPENDS, OF_CONTROLLERS, Api
 from kafkalake.server.request import Request
 from kafkalake.server.turns import LARGE_FRAME_BYTES, TRIMMED_FRAME_BYTES
 from kafkalake.wire.messages.codec import decode_request, read_fixed_header, read_header
@@ -32,6 +32,8 @@ def dispatch(connection: Connection, context: ServerContext, frame: memoryview, 
     api = APIS.get(api_key)
     if api is None:
         raise InvalidRequestError(f"api key {api_key} is not supported")
+    if connection.listener.is_for_controllers and api_key not in OF_CONTROLLERS:
+        raise InvalidRequestError(f"{api.name} is not supported at a listener of controllers")
     if not api.lowest <= version <= api.highest:
         if api_key != API_VERSIONS_KEY:
             raise InvalidRequestError(f"{api.name} version {version} is not supported")

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from kafkalake.broker.controller.protocol import Heartbeat
 from kafkalake.cluster.controller_election import Vote
-from kafkalake.cluster.image import BrokerRegistration, Endpoint, TopicIdPartition
+from kafkalake.cluster.image import BrokerRegistration, ControllerRegistration, Endpoint, TopicIdPartition
 from kafkalake.cluster.partition_changes import ANY_EPOCH, IsrChange, IsrState, Replica
 from kafkalake.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkalake.wire.messages.membership import (
@@ -22,6 +22,7 @@ from kafkalake.wire.messages.membership import (
     AlterPartitionTopic,
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
+    ControllerRegistrationRequest,
     IsrMember,
     OfflineTopic,
     RegisteredListener,
@@ -32,6 +33,8 @@ _SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _RECOVERED, _RECOVERING = 0, 1
 _NO_EPOCH = -1
 _LISTENERS_MAX = 100
+_TEXT_MAX = 255
+"""Of a name, a host, a rack, in characters: the length of a host name."""
 _VOTES = (None, Vote.REACHES, Vote.MISSES)
 
 
@@ -43,43 +46,75 @@ def registration_request(
         broker_id=broker.broker_id,
         cluster_id=cluster_id,
         incarnation_id=broker.incarnation_id,
-        listeners=[
-            RegisteredListener(
-                name=each.listener,
-                host=each.host,
-                port=each.port,
-                security_protocol=_SECURITY_PROTOCOLS.index(each.security_protocol),
-            )
-            for each in broker.endpoints
-        ],
+        listeners=_listeners(broker.endpoints),
         rack=broker.rack,
         previous_broker_epoch=previous_epoch,
         machine=broker.machine,
         boot_id=broker.boot_id,
         is_cut=is_cut,
+        is_voter=broker.is_voter,
     )
+
+
+def _listeners(endpoints: Iterable[Endpoint]) -> list[RegisteredListener]:
+    return [
+        RegisteredListener(
+            name=each.listener,
+            host=each.host,
+            port=each.port,
+            security_protocol=_SECURITY_PROTOCOLS.index(each.security_protocol),
+        )
+        for each in endpoints
+    ]
 
 
 def registration_of(body: BrokerRegistrationRequest) -> BrokerRegistration:
     """Return the registration in a request, without an epoch. Raise `InvalidRequestError` if it lacks what a broker needs."""
-    if body.incarnation_id is None or body.broker_id < 0 or not 0 < len(body.listeners) <= _LISTENERS_MAX:
-        raise InvalidRequestError("A broker registers with its id, an incarnation id and its listeners.")
-    names = {each.name for each in body.listeners}
-    unknown = any(not 0 <= each.security_protocol < len(_SECURITY_PROTOCOLS) for each in body.listeners)
-    if len(names) < len(body.listeners) or unknown:
-        raise InvalidRequestError("Each listener has a name of its own and one of Kafka's security protocols.")
+    if body.incarnation_id is None or body.broker_id < 0:
+        raise InvalidRequestError("A broker registers with its id and an incarnation id.")
+    _require_short(body.rack or "", body.machine, body.boot_id)
     return BrokerRegistration(
         body.broker_id,
         _NO_EPOCH,
         body.incarnation_id,
-        tuple(
-            Endpoint(each.name, each.host, each.port, _SECURITY_PROTOCOLS[each.security_protocol])
-            for each in body.listeners
-        ),
+        _endpoints(body.listeners),
         body.rack,
         body.machine,
         body.boot_id,
+        is_voter=body.is_voter,
     )
+
+
+def _endpoints(listeners: Sequence[RegisteredListener]) -> tuple[Endpoint, ...]:
+    names = {each.name for each in listeners}
+    unknown = any(not 0 <= each.security_protocol < len(_SECURITY_PROTOCOLS) for each in listeners)
+    if not 0 < len(listeners) <= _LISTENERS_MAX or len(names) < len(listeners) or unknown:
+        raise InvalidRequestError("Each listener has a name of its own and one of Kafka's security protocols.")
+    for each in listeners:
+        _require_short(each.name, each.host)
+    return tuple(
+        Endpoint(each.name, each.host, each.port, _SECURITY_PROTOCOLS[each.security_protocol]) for each in listeners
+    )
+
+
+def _require_short(*texts: str) -> None:
+    """Raise `InvalidRequestError` if a text is too long to be kept in the image of the cluster."""
+    if any(len(each) > _TEXT_MAX for each in texts):
+        raise InvalidRequestError(f"A text of a registration has at most {_TEXT_MAX} characters.")
+
+
+def controller_request(node: ControllerRegistration) -> ControllerRegistrationRequest:
+    """Return the request by which a node registers that is a controller only."""
+    return ControllerRegistrationRequest(
+        controller_id=node.controller_id, incarnation_id=node.incarnation_id, listeners=_listeners(node.endpoints)
+    )
+
+
+def controller_of(body: ControllerRegistrationRequest) -> ControllerRegistration:
+    """Return the registration in a request. Raise `InvalidRequestError` if it lacks what a controller needs."""
+    if body.incarnation_id is None or body.controller_id < 0:
+        raise InvalidRequestError("A controller registers with its id and an incarnation id.")
+    return ControllerRegistration(body.controller_id, body.incarnation_id, _endpoints(body.listeners))
 
 
 def heartbeat_request(heartbeat: Heartbeat) -> BrokerHeartbeatRequest:

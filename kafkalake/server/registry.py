@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalake.server.authorizer import Operation, Resource
-from kafkalake.server.context import AdvertisedApis
+from kafkalake.server.context import AdvertisedApis, ListedApis
 from kafkalake.server.forwarding import of_controller
 from kafkalake.server.handlers import (
     add_offsets_to_txn,
@@ -28,6 +28,7 @@ from kafkalake.server.handlers import (
     broker_registration,
     consumer_group_describe,
     consumer_group_heartbeat,
+    controller_registration,
     controller_vote,
     create_acls,
     create_delegation_token,
@@ -60,12 +61,14 @@ from kafkalake.server.handlers import (
     incremental_alter_configs,
     init_producer_id,
     join_group,
+    known_transactions,
     leave_group,
     list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
     list_transactions,
+    lowest_offsets,
     metadata,
     offset_commit,
     offset_delete,
@@ -97,7 +100,15 @@ from kafkalake.wire.messages import (
     transactions,
 )
 from kafkalake.wire.messages.message import Message, Response
-from kafkalake.wire.messages.schemas import CONTROLLER_VOTE_KEY, FETCH_SEGMENT_KEY, REPORT_CHANGES_KEY, UPDATE_IMAGE_KEY
+from kafkalake.wire.messages.schemas import (
+    CONTROLLER_VOTE_KEY,
+    FETCH_SEGMENT_KEY,
+    KNOWN_TRANSACTIONS_KEY,
+    LOWEST_OFFSETS_KEY,
+    OWN_FROM,
+    REPORT_CHANGES_KEY,
+    UPDATE_IMAGE_KEY,
+)
 from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
 from kafkalake.wire.produce_request import ProduceBody
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
@@ -252,13 +263,16 @@ _BETWEEN_BROKERS = (
     _api(62, 0, 4, membership.BrokerRegistrationRequest, broker_registration.handle, cluster=CLUSTER_ACTION),
     _api(63, 0, 1, membership.BrokerHeartbeatRequest, broker_heartbeat.handle, cluster=CLUSTER_ACTION),
     _api(67, 0, 0, membership.AllocateProducerIdsRequest, allocate_producer_ids.handle, cluster=CLUSTER_ACTION),
+    _api(70, 0, 0, membership.ControllerRegistrationRequest, controller_registration.handle, cluster=CLUSTER_ACTION),
     _api(FETCH_SEGMENT_KEY, 0, 0, replication.FetchSegmentRequest, fetch_segment.handle, cluster=CLUSTER_ACTION),
     _api(REPORT_CHANGES_KEY, 0, 0, reports.ReportChangesRequest, report_changes.handle, cluster=CLUSTER_ACTION),
     _api(UPDATE_IMAGE_KEY, 0, 0, membership.UpdateImageRequest, update_image.handle, cluster=CLUSTER_ACTION),
     _api(CONTROLLER_VOTE_KEY, 0, 0, membership.ControllerVoteRequest, controller_vote.handle, cluster=CLUSTER_ACTION),
+    _api(KNOWN_TRANSACTIONS_KEY, 0, 0, transactions.KnownTransactionsRequest, known_transactions.handle, cluster=CLUSTER_ACTION),
+    _api(LOWEST_OFFSETS_KEY, 0, 0, offsets.LowestOffsetsRequest, lowest_offsets.handle, cluster=CLUSTER_ACTION),
 )
 # fmt: on
-"""Kafka's, but for the last three. Clients have no use for them, so ApiVersions lists them to brokers only, as in Kafka."""
+"""Kafka's, but for the last six. Clients have no use for them, so ApiVersions lists them to brokers only, as in Kafka."""
 
 _OWN = (
     _api(
@@ -278,6 +292,14 @@ _OWN = (
 APIS: dict[int, Api] = {api.key: api for api in _ALL + _BETWEEN_BROKERS + _OWN}
 """The APIs by key."""
 
+# fmt: off
+OF_CONTROLLERS = frozenset((
+    API_VERSIONS_KEY, 19, 20, *range(29, 34), 37, *range(38, 42), *range(43, 47), 49, 50, 51, *range(55, 59), 60, 62, 63, 64, 67,
+    70, 80, 81, UPDATE_IMAGE_KEY, CONTROLLER_VOTE_KEY,
+))
+# fmt: on
+"""The APIs at a listener of controllers: those of Kafka's, without its protocol of Raft, and kafkalake's own."""
+
 APPENDS = frozenset((PRODUCE_KEY, OFFSET_COMMIT_KEY, TXN_OFFSET_COMMIT_KEY))
 """APIs whose requests of one turn of the event loop are one append of the log."""
 
@@ -285,7 +307,11 @@ APPENDS = frozenset((PRODUCE_KEY, OFFSET_COMMIT_KEY, TXN_OFFSET_COMMIT_KEY))
 def advertised() -> AdvertisedApis:
     """Return the APIs as ApiVersions lists them."""
     forwarded = {api.key: api for api in _ALL if api.is_controllers}
-    return AdvertisedApis(_listed(_ALL), _listed(_ALL + _BETWEEN_BROKERS), forwarded)
+    known = _ALL + _BETWEEN_BROKERS
+    controllers = [api for api in known if api.key in OF_CONTROLLERS]
+    kafkas = [api for api in controllers if api.key < OWN_FROM]
+    brokers = ListedApis(clients=_listed(_ALL), nodes=_listed(known))
+    return AdvertisedApis(brokers, ListedApis(clients=_listed(kafkas), nodes=_listed(controllers)), forwarded)
 
 
 def _listed(apis: Iterable[Api]) -> list[cluster.ApiVersion]:

@@ -14,14 +14,16 @@ from kafkalake.client.requests import (
     ALTER_PARTITION,
     BROKER_HEARTBEAT,
     BROKER_REGISTRATION,
+    CONTROLLER_REGISTRATION,
     A,
     ClientApi,
     Q,
 )
-from kafkalake.cluster.image import NO_CONTROLLER, BrokerRegistration, ClusterImage
+from kafkalake.cluster.image import NO_CONTROLLER, BrokerRegistration, ClusterImage, ControllerRegistration
 from kafkalake.cluster.partition_changes import IsrChange, IsrState
 from kafkalake.errors import BrokerUnavailableError, KafkaError, NotControllerError, error_for_code
 from kafkalake.server.member_messages import (
+    controller_request,
     heartbeat_request,
     isr_outcomes,
     isr_request,
@@ -47,6 +49,10 @@ class RemoteController:
         answer = await self._ask(BROKER_REGISTRATION, message)
         _check(answer.error_code)
         return answer.broker_epoch
+
+    async def register_controller(self, node: ControllerRegistration) -> None:
+        answer = await self._ask(CONTROLLER_REGISTRATION, controller_request(node))
+        _check(answer.error_code)
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         answer = await self._ask(BROKER_HEARTBEAT, heartbeat_request(heartbeat))

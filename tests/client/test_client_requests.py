@@ -206,6 +206,11 @@ SAMPLES: dict[str, dict[str, Any]] = {
         "want_fence": True,
         "offline_topics": [{"topic_id": UUID(int=5), "partitions": (0, 2)}],
     },
+    "ControllerRegistration": {
+        "controller_id": 1,
+        "incarnation_id": UUID(int=6),
+        "listeners": [{"name": "CONTROLLER", "host": "localhost", "port": 65_535, "security_protocol": 0}],
+    },
     "UnregisterBroker": {"broker_id": 1},
     "AllocateProducerIds": {"broker_id": 1, "broker_epoch": 7},
     "UpdateImage": {"version": 9, "timeout": 100},

@@ -535,6 +535,14 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
             "listeners": [{"name": name, "host": "h", "port": 1, "security_protocol": 0} for name in names()],
         },
     ),
+    "ControllerRegistration": (
+        "ControllerRegistration",
+        0,
+        lambda: {
+            "incarnation_id": UUID(int=1),
+            "listeners": [{"name": name, "host": "h", "port": 1, "security_protocol": 0} for name in names()],
+        },
+    ),
     "BrokerHeartbeat": (
         "BrokerHeartbeat",
         1,

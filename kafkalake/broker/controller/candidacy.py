@@ -14,7 +14,6 @@ from kafkalake.clock import Clock
 from kafkalake.cluster.controller_election import Vote, electors, may_claim, vote
 from kafkalake.cluster.image import NO_CONTROLLER, ClusterImage
 from kafkalake.config.broker import BrokerConfig
-from kafkalake.config.membership import CONTROLLER_ROLE
 from kafkalake.errors import KafkaLakeError, StaleBrokerEpochError
 
 REACH_TIMEOUT_MS = 1_000
@@ -51,10 +50,10 @@ class Candidacy:
 
         It waits for votes, `VOTE_TIMEOUT_MS` at most.
         """
-        if CONTROLLER_ROLE not in self._config().process_roles:
+        if not self._config().is_voter:
             return False
         controller_id = image.controller_id
-        if controller_id in (NO_CONTROLLER, self._broker_id) or controller_id not in image.brokers:
+        if controller_id in (NO_CONTROLLER, self._broker_id) or controller_id not in image.nodes:
             return may_claim(image, self._broker_id, {}, controller_is_gone=True, silent_ms=0, patience_ms=0)
         is_gone, silent_ms, votes = await asyncio.gather(
             self._others.is_gone(controller_id), self._silent_ms(controller_id), self._votes(image)

@@ -22,6 +22,7 @@ from kafkalake.cluster.election import Election, RulesOf, elect_leaders, rebalan
 from kafkalake.cluster.image import (
     BrokerRegistration,
     ClusterImage,
+    ControllerRegistration,
     TopicIdPartition,
     decide_together,
 )
@@ -32,6 +33,7 @@ from kafkalake.cluster.registration import (
     begin_controlled_shutdown,
     check_broker_epoch,
     fence_broker,
+    register_controller,
     replace_incarnation,
     report_offline_logs,
     unfence_broker,
@@ -52,8 +54,8 @@ from kafkalake.run_blocking import RunBlocking
 
 logger = logging.getLogger(__name__)
 
-BROKERS_MAX = 1_000
-"""The limit on registered brokers, fenced ones included."""
+NODES_MAX = 1_000
+"""The limit on registered brokers and controllers, fenced ones included."""
 Decision = Callable[[ClusterImage], ClusterImage]
 """Returns the next version, or the same object if nothing changes."""
 Follow = Callable[[ClusterImage, Sequence[TopicRow] | None], Awaitable[None]]
@@ -205,10 +207,8 @@ class Controller:
 
         Raise `DuplicateBrokerRegistrationError` if another one has the id, is not fenced, and listens still.
         """
-        brokers = {} if self._image is None else self._image.brokers
-        known = brokers.get(broker.broker_id)
-        if known is None and len(brokers) >= BROKERS_MAX:
-            raise InvalidRequestError(f"The cluster has {BROKERS_MAX} brokers already.")
+        self._require_room(broker.broker_id)
+        known = None if self._image is None else self._image.brokers.get(broker.broker_id)
         is_another = known is not None and known.incarnation_id != broker.incarnation_id
         is_here = broker.broker_id == self._broker_id
         if is_here or (known is not None and is_another and known.is_active and not await self._is_refused(known)):
@@ -220,6 +220,21 @@ class Controller:
         self._heard_ms[broker.broker_id] = self._clock.monotonic_ms()
         logger.info("broker registered broker=%d version=%d", broker.broker_id, image.version)
         return image.brokers[broker.broker_id].epoch
+
+    def _require_room(self, node_id: int) -> None:
+        image = self._image
+        if image is not None and node_id not in image.nodes and len(image.nodes) >= NODES_MAX:
+            raise InvalidRequestError(f"The cluster has {NODES_MAX} nodes already.")
+
+    async def register_controller(self, node: ControllerRegistration) -> None:
+        node_id, image = node.controller_id, self._image
+        self._require_room(node_id)
+        broker = None if image is None else image.brokers.get(node_id)
+        if node_id == self._broker_id or (broker is not None and not broker.is_fenced):
+            raise DuplicateBrokerRegistrationError()
+        if image is None or image.controllers.get(node_id) != node:
+            await self.change(lambda now: register_controller(now, node), [])
+            logger.info("controller registered node=%d", node_id)
 
     async def unregister(self, broker_id: int) -> None:
         """Remove a broker's registration. Raise `BrokerIdNotRegisteredError` if it has none."""

@@ -1,4 +1,4 @@
-"""The first version of a broker that becomes the controller when it joins: it registers itself."""
+"""The first version of a node that becomes the controller when it joins: it registers itself."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from kafkalake.broker.controller.protocol import EarlierRun
 from kafkalake.broker.partitions.replicas import ReplicaId
 from kafkalake.cluster.controller_election import claim
 from kafkalake.cluster.election import RulesOf
-from kafkalake.cluster.image import BrokerRegistration, ClusterImage, decide_together
+from kafkalake.cluster.image import BrokerRegistration, ClusterImage, ControllerRegistration, decide_together
 from kafkalake.cluster.leader_epochs import raise_leader_epochs
-from kafkalake.cluster.registration import replace_incarnation, report_offline_logs, unfence_broker
+from kafkalake.cluster.registration import (
+    register_controller,
+    replace_incarnation,
+    report_offline_logs,
+    unfence_broker,
+)
 from kafkalake.errors import KafkaError
 from kafkalake.storage.log import Log
 
@@ -57,4 +62,19 @@ def with_member(
         lambda now: unfence_broker(now, broker_id, epoch(now), topics.rules),
         lambda now: report_offline_logs(now, broker_id, epoch(now), offline, topics.rules),
         partial(raise_leader_epochs, broker_id=broker_id, least=least_epochs),
+    )
+
+
+def as_controller(here: BrokerRegistration) -> ControllerRegistration:
+    """Return the registration of a node that is a controller only."""
+    return ControllerRegistration(here.broker_id, here.incarnation_id, here.endpoints)
+
+
+def with_controller(image: ClusterImage, here: BrokerRegistration, topics: TopicsRead) -> ClusterImage:
+    """Return the next version, with this node as the controller, and no broker. Raise as `register_controller`."""
+    return decide_together(
+        image,
+        topics.bring_together,
+        partial(claim, broker_id=here.broker_id),
+        partial(register_controller, node=as_controller(here)),
     )

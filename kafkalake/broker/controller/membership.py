@@ -8,16 +8,16 @@ is by requests, safety by the control store alone.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from kafkalake.broker.controller.announcements import Announcements
 from kafkalake.broker.controller.candidacy import Candidacy
 from kafkalake.broker.controller.controller import Controller
-from kafkalake.broker.controller.joining import TopicsRead, with_member
+from kafkalake.broker.controller.joining import TopicsRead, as_controller, with_controller, with_member
 from kafkalake.broker.controller.protocol import (
     ClusterController,
     EarlierRun,
@@ -53,10 +53,7 @@ logger = logging.getLogger(__name__)
 RETRY_PAUSES_S = (0.1, 0.3, 1.0)
 LOOK_INTERVAL_MS = 1_000
 """How often the control store is looked at for a version of which nobody has told."""
-POKE_TIMEOUT_MS = 5_000
-FOLLOW_WAIT_S = 2.0
-"""How long a broker that stops in order waits for its followers to lead."""
-NO_EPOCH = NO_VERSION = -1
+NO_EPOCH = -1
 _TRIED_AGAIN = (
     BrokerUnavailableError,
     DuplicateBrokerRegistrationError,
@@ -107,7 +104,7 @@ class Membership:
             run_blocking,
             rules,
             self._tell,
-            self._wait_for_others,
+            lambda image: self._announcements.wait(image),
             lambda broker: self.others.is_refused(broker.broker_id),
             reach,
         )
@@ -117,10 +114,7 @@ class Membership:
         self._epoch = NO_EPOCH
         self._is_leaving = False
         self._working: set[asyncio.Task[None]] = set()
-        self._telling: set[int] = set()
-        self._followed: dict[int, int] = {}
-        """The versions that other brokers have said that they follow, by their ids."""
-        self._has_followed = asyncio.Event()
+        self._announcements = Announcements(broker_id, self.others, lambda: self.controller.is_active, self._work)
         self._looking = asyncio.Lock()
         self._claiming = asyncio.Lock()
 
@@ -151,10 +145,10 @@ class Membership:
             try:
                 if await self._candidacy.may_claim(image):
                     topics: TopicsRead = await self._run_blocking(read_topics)
-                    joined = with_member(image, here, topics, self._replicas.idle, earlier)
-                    joined = replace(joined, cluster_id=self._cluster_id)
+                    joined = replace(self._joined(image, here, topics, earlier), cluster_id=self._cluster_id)
                     await self._commit(joined)
-                    self._epoch = joined.brokers[self._broker_id].epoch
+                    if self._is_broker:
+                        self._epoch = joined.brokers[self._broker_id].epoch
                     await self._begin_control(joined)
                     return
                 await self._register(here, earlier)
@@ -164,6 +158,17 @@ class Membership:
                     raise RequestTimedOutError(f"not registered with broker {image.controller_id}: {error}") from error
                 logger.info("registration tried again error=%s", error)
                 await asyncio.sleep(0.05 + 0.2 * self._random.random())
+
+    @property
+    def _is_broker(self) -> bool:
+        return self._config().is_broker
+
+    def _joined(
+        self, image: ClusterImage, here: BrokerRegistration, topics: TopicsRead, earlier: EarlierRun
+    ) -> ClusterImage:
+        if not self._is_broker:
+            return with_controller(image, here, topics)
+        return with_member(image, here, topics, self._replicas.idle, earlier)
 
     async def _commit(self, image: ClusterImage) -> None:
         pauses_s = iter(RETRY_PAUSES_S)
@@ -187,7 +192,8 @@ class Membership:
         """
         register = self.others.controller.register
         try:
-            self._epoch = await register(here, previous_epoch=earlier.epoch, is_cut=earlier.is_cut)
+            if self._is_broker:
+                self._epoch = await register(here, previous_epoch=earlier.epoch, is_cut=earlier.is_cut)
             self._reach(ControllerStep.BROKER_REGISTERED)
             while True:
                 await self.look()
@@ -228,7 +234,7 @@ class Membership:
         return self.controller.rebalance_leaders(config.leader_imbalance_per_broker_percentage)
 
     def _look_for_versions(self) -> Awaitable[None] | None:
-        is_alone = self.controller.is_active and len(self.newest.brokers) == 1
+        is_alone = self.controller.is_active and self.newest.nodes == {self._broker_id}
         return None if is_alone else self._look_quietly()
 
     async def _look_quietly(self) -> None:
@@ -239,7 +245,8 @@ class Membership:
 
     async def _beat(self) -> None:
         if self.controller.is_active:
-            await self._attend_here()
+            if self._is_broker:
+                await self._attend_here()
             return
         try:
             answer = await self._heartbeat()
@@ -261,6 +268,10 @@ class Membership:
             logger.warning("broker not attended to by the controller here error=%s", error)
 
     async def _heartbeat(self) -> HeartbeatAnswer:
+        if not self._is_broker:
+            assert self._here is not None
+            await self.others.controller.register_controller(as_controller(self._here))
+            return HeartbeatAnswer(True, False, False)
         offline = frozenset(self._replicas.offline())
         return await self.others.controller.heartbeat(
             Heartbeat(self._broker_id, self._epoch, self._replicas.version, offline=offline)
@@ -365,34 +376,9 @@ class Membership:
             await self._replicas.follow(image, rows)
 
     def _tell(self, image: ClusterImage) -> None:
-        """Tell the other brokers of a version, after those before it. One that does not hear of it looks by itself."""
         if image.version > self.newest.version:
             self.newest = image
-        for broker_id, broker in image.brokers.items():
-            if broker_id != self._broker_id and not broker.is_fenced and broker_id not in self._telling:
-                self._telling.add(broker_id)
-                self._work(self._tell_one(broker_id))
-
-    async def _tell_one(self, broker_id: int) -> None:
-        told = NO_VERSION
-        try:
-            while told < self.newest.version and self.controller.is_active:
-                told = self.newest.version
-                self._followed[broker_id] = await self.others.tell(broker_id, told, POKE_TIMEOUT_MS)
-                self._has_followed.set()
-        except KafkaLakeError as error:
-            logger.debug("broker not told of a version broker=%d version=%d error=%s", broker_id, told, error)
-        finally:
-            self._telling.discard(broker_id)
-
-    async def _wait_for_others(self, image: ClusterImage) -> None:
-        """Wait until the other brokers that may lead follow a version, `FOLLOW_WAIT_S` at most."""
-        others = {each.broker_id for each in image.brokers.values() if each.is_active} - {self._broker_id}
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FOLLOW_WAIT_S):
-                while any(self._followed.get(each, NO_VERSION) < image.version for each in others):
-                    self._has_followed.clear()
-                    await self._has_followed.wait()
+        self._announcements.tell(image)
 
     def _work(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)

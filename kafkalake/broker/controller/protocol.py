@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.cluster.controller_election import Vote
-from kafkalake.cluster.image import BrokerRegistration, ConfigOf, TopicIdPartition
+from kafkalake.cluster.image import BrokerRegistration, ConfigOf, ControllerRegistration, TopicIdPartition
 from kafkalake.cluster.partition_changes import IsrChange, IsrState
 from kafkalake.errors import KafkaError
 
@@ -66,6 +66,14 @@ class ClusterController(Protocol):
 
         previous_epoch: noted when the logs were closed in order, -1 if they were not. is_cut: recovery removed bytes of a log.
         Raise `DuplicateBrokerRegistrationError` if another incarnation has the id.
+        """
+        ...
+
+    async def register_controller(self, node: ControllerRegistration) -> None:
+        """Register an incarnation of a node that is a controller only, and take it as a sign of life: nothing if it is registered.
+
+        Raise `DuplicateBrokerRegistrationError` if a broker that is not fenced has the id, `InvalidRequestError` if the node has
+        replicas.
         """
         ...
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from kafkalake.cluster.image import (
     BrokerRegistration,
     ClusterImage,
     ConfigResource,
+    ControllerRegistration,
     Endpoint,
     PartitionRegistration,
     ResourceKind,
@@ -48,6 +49,12 @@ _BROKER = {
     "boot_id": pa.string(),
     "is_fenced": pa.bool_(),
     "is_shutting_down": pa.bool_(),
+    "is_voter": pa.bool_(),
+}
+_ONLY_CONTROLLER = {
+    "controller_id": pa.int32(),
+    "incarnation_id": pa.string(),
+    "endpoints": pa.list_(_ENDPOINT),
 }
 _REGISTRATION = {
     "leader": pa.int32(),
@@ -70,7 +77,7 @@ _PRODUCER_IDS = {"next_producer_id": pa.int64()}
 
 _PART = {"kind": pa.string(), "bucket": pa.int32()}
 CLUSTER_SCHEMA = pa.schema({**_PART, **_CONTROLLER, **_BROKER, **_PARTITION, **_CONFIG, **_FEATURE, **_PRODUCER_IDS})
-_NULLABLE = {"rack"}
+_NULLABLE = {"rack", "is_voter"}
 _registration_values = attrgetter(*_REGISTRATION)
 
 _Row = tuple[object, ...]
@@ -204,6 +211,7 @@ def _broker_rows(image: ClusterImage) -> list[_Row]:
             broker.boot_id,
             broker.is_fenced,
             broker.is_shutting_down,
+            broker.is_voter,
         )
         for _, broker in sorted(image.brokers.items())
     ]
@@ -212,13 +220,35 @@ def _broker_rows(image: ClusterImage) -> list[_Row]:
 def _brokers_of(rows: pa.Table) -> dict[str, object]:
     brokers = {}
     for row in rows.select(list(_BROKER)).to_pylist():
-        broker_id, epoch, incarnation_id, endpoints, *others = row.values()
+        broker_id, epoch, incarnation_id, endpoints, *others, is_voter = row.values()
         try:
-            addresses = tuple(Endpoint(**each) for each in endpoints)
-            brokers[broker_id] = BrokerRegistration(broker_id, epoch, UUID(incarnation_id), addresses, *others)
+            registered = BrokerRegistration(broker_id, epoch, UUID(incarnation_id), _addresses(endpoints), *others)
+            brokers[broker_id] = registered if is_voter is not False else replace(registered, is_voter=False)
         except ValueError as error:
             raise LakeError(f"the Delta table `cluster` has a broker of no incarnation: {error}") from error
     return {"brokers": brokers}
+
+
+def _controller_rows(image: ClusterImage) -> list[_Row]:
+    return [
+        (node.controller_id, str(node.incarnation_id), [asdict(endpoint) for endpoint in node.endpoints])
+        for _, node in sorted(image.controllers.items())
+    ]
+
+
+def _controllers_of(rows: pa.Table) -> dict[str, object]:
+    controllers = {}
+    for row in rows.select(list(_ONLY_CONTROLLER)).to_pylist():
+        node_id, incarnation_id, endpoints = row.values()
+        try:
+            controllers[node_id] = ControllerRegistration(node_id, UUID(incarnation_id), _addresses(endpoints))
+        except ValueError as error:
+            raise LakeError(f"the Delta table `cluster` has a controller of no incarnation: {error}") from error
+    return {"controllers": controllers}
+
+
+def _addresses(endpoints: Sequence[Mapping[str, Any]]) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(**each) for each in endpoints)
 
 
 def _single(columns: Mapping[str, pa.DataType]) -> _Kind:
@@ -265,6 +295,7 @@ def _config_of(rows: pa.Table) -> dict[str, object]:
 _KINDS = {
     "controller": _single(_CONTROLLER),
     "broker": _Kind(_BROKER, ("brokers",), _broker_rows, _brokers_of),
+    "only_controller": _Kind(_ONLY_CONTROLLER, ("controllers",), _controller_rows, _controllers_of),
     "config": _Kind(_CONFIG, ("config",), _config_rows, _config_of),
     "feature": _mapping("features", _FEATURE),
     "producer_ids": _single(_PRODUCER_IDS),

@@ -19,7 +19,7 @@ from deltalake.transaction import AddAction
 from kafkalake.errors import LakeError
 from kafkalake.metadata.delta_checkpoint import entry_path
 
-_ADDED_COLUMNS = frozenset({"boot_id", "lease_duration", "broker_id"})
+_ADDED_COLUMNS = frozenset({"boot_id", "lease_duration", "broker_id", "is_voter"})
 """Columns added after version 0.1."""
 
 

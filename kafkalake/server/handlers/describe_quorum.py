@@ -1,16 +1,16 @@
 """DescribeQuorum (55), versions 0-2: who decides about the cluster's metadata, and how far each follows.
 
-The controller is the leader, its epoch the leader epoch, the version of the image the high watermark. Every registered broker has a
-vote. How far another one follows is known from its heartbeats.
+The controller is the leader, its epoch the leader epoch, the version of the image the high watermark. Voters are the nodes that may
+be elected, observers the other brokers. How far a broker follows is known from its heartbeats.
 2: the addresses of the voters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 
-from kafkalake.cluster.image import NO_CONTROLLER, ClusterImage
-from kafkalake.cluster.quorum import Followed, directory_id
+from kafkalake.cluster.image import ClusterImage
+from kafkalake.cluster.quorum import Followed, directory_id, observers, voters
 from kafkalake.errors import ClusterAuthorizationError, UnknownTopicOrPartitionError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
@@ -55,32 +55,39 @@ def handle(request: Request[DescribeQuorumRequest]) -> Generator[None, None, Des
 
 
 def _metadata_partition(cluster: ClusterImage, followed: Mapping[int, Followed], now_ms: int) -> QuorumPartitionState:
-    leader = Followed(cluster.version, 0, 0)
-    voters = []
-    for broker_id in sorted({cluster.controller_id, *cluster.brokers} - {NO_CONTROLLER}):
-        each = leader if broker_id == cluster.controller_id else followed.get(broker_id)
-        voters.append(
-            QuorumReplicaState(
-                replica_id=broker_id,
-                replica_directory_id=directory_id(cluster, broker_id),
-                log_end_offset=_UNKNOWN if each is None else each.version,
-                last_fetch_timestamp=_UNKNOWN if each is None else now_ms - each.heard_ms,
-                last_caught_up_timestamp=_UNKNOWN if each is None else now_ms - each.caught_up_ms,
-            )
-        )
+    known = {**followed, cluster.controller_id: Followed(cluster.version, 0, 0)}
+
+    def states(nodes: Iterable[int]) -> list[QuorumReplicaState]:
+        return [_state(cluster, node_id, known.get(node_id), now_ms) for node_id in nodes]
+
     return QuorumPartitionState(
         leader_id=cluster.controller_id,
         leader_epoch=cluster.controller_epoch,
         high_watermark=cluster.version,
-        current_voters=voters,
+        current_voters=states(voters(cluster)),
+        observers=states(observers(cluster)),
+    )
+
+
+def _state(cluster: ClusterImage, node_id: int, followed: Followed | None, now_ms: int) -> QuorumReplicaState:
+    return QuorumReplicaState(
+        replica_id=node_id,
+        replica_directory_id=directory_id(cluster, node_id),
+        log_end_offset=_UNKNOWN if followed is None else followed.version,
+        last_fetch_timestamp=_UNKNOWN if followed is None else now_ms - followed.heard_ms,
+        last_caught_up_timestamp=_UNKNOWN if followed is None else now_ms - followed.caught_up_ms,
     )
 
 
 def _nodes(cluster: ClusterImage, listener: str) -> Iterator[QuorumNode]:
-    for broker_id, broker in sorted(cluster.brokers.items()):
-        if (address := broker.endpoint(listener)) is not None:
+    for node_id in voters(cluster):
+        addresses = cluster.endpoints_of(node_id)
+        address = next((each for each in addresses if each.listener == listener), None)
+        if address is None and node_id in cluster.controllers:
+            address = addresses[0]
+        if address is not None:
             endpoint = QuorumListener(name="CONTROLLER", host=address.host, port=address.port)
-            yield QuorumNode(node_id=broker_id, listeners=[endpoint])
+            yield QuorumNode(node_id=node_id, listeners=[endpoint])
 
 
 def refusal(body: DescribeQuorumRequest, code: int, message: str) -> DescribeQuorumResponse:

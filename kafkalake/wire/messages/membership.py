@@ -37,11 +37,25 @@ class BrokerRegistrationRequest(Message):
     machine: str = ""
     boot_id: str = ""
     is_cut: bool = False
+    is_voter: bool = True
 
 
 class BrokerRegistrationResponse(Response):
     error_code: int = 0
     broker_epoch: int = -1
+
+
+class ControllerRegistrationRequest(Message):
+    controller_id: int = 0
+    incarnation_id: UUID | None = None
+    zk_migration_ready: bool = False
+    listeners: Sequence[RegisteredListener] = ()
+    features: Sequence[RegisteredFeature] = ()
+
+
+class ControllerRegistrationResponse(Response):
+    error_code: int = 0
+    error_message: str | None = None
 
 
 class OfflineTopic(Message):

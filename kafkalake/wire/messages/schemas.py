@@ -31,13 +31,14 @@ REPORT_CHANGES_KEY = 10_005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistrationRequest(KafkasBrokerRegistrationRequest):
-    """Kafka's, with what tells whether the logs lost anything since the incarnation before."""
+    """Kafka's, with what tells whether the logs lost anything since the incarnation before, and with the role."""
 
     machine: str = field(metadata={"kafka_type": "string", "tag": OWN_FROM}, default="")
     boot_id: str = field(metadata={"kafka_type": "string", "tag": OWN_FROM + 1}, default="")
     is_cut: bool = field(metadata={"kafka_type": "bool", "tag": OWN_FROM + 2}, default=False)
 
 
+    is_voter: bool = field(metadata={"kafka_type": "bool", "tag": OWN_FROM + 3}, default=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineTopic:
     """The replicas of one topic that have no log on the broker that sends this."""
