@@ -78,7 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "broker",
         *(
             f"broker.{room}"
-            for room in ("admin", "controller", "coordination", "partitions", "publishing", "transactions")
+            for room in ("admin", "controller", "coordination", "groups", "partitions", "publishing", "transactions")
         ),
     }
     | {

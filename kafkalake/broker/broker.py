@@ -23,6 +23,7 @@ from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.controller.joining import TopicsRead
 from kafkalake.broker.controller.membership import Membership
 from kafkalake.broker.controller.protocol import EarlierRun, OtherBrokers
+from kafkalake.broker.groups.lowest_offsets import GroupPeers
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
 from kafkalake.broker.partitions.fetch import FetchService
@@ -86,6 +87,7 @@ class Broker:
         logs: LogDirectory,
         world: World,
         observer: BrokerObserver,
+        group_peers: GroupPeers,
         transaction_peers: TransactionPeers,
         leader_replicas: LeaderReplicas,
         ownership: Ownership,
@@ -102,6 +104,7 @@ class Broker:
         self.ownership = ownership
         self.run_blocking = run_blocking
         self._observer = observer
+        self.group_peers = group_peers
         self.transaction_peers = transaction_peers
         self.topics = Topics(cluster)
         self.timers = Timers(clock, new_alarm())
@@ -243,10 +246,10 @@ class Broker:
             endpoints=tuple(addresses),
             rack=self.config.broker_rack,
             boot_id=boot_id().hex() if any(boot_id()) else "",
+            is_voter=self.config.is_voter,
         )
         await self.membership.join(here, read_topics, earlier)
 
-            is_voter=self.config.is_voter,
     async def hand_over(self, kept: KeptSettings) -> None:
         """Hand the settings in this broker's files over to the cluster. On an error they stay until the next start."""
         if not kept.config:

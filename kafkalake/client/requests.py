@@ -29,6 +29,8 @@ from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.schemas import (
     CONTROLLER_VOTE_KEY,
     FETCH_SEGMENT_KEY,
+    KNOWN_TRANSACTIONS_KEY,
+    LOWEST_OFFSETS_KEY,
     REPORT_CHANGES_KEY,
     UPDATE_IMAGE_KEY,
 )
@@ -62,6 +64,7 @@ FETCH = ClientApi(1, records.FetchRequest, records.FetchResponse, 4, 12)
 # Between brokers: by topic ids, with the follower's watermark and kafkalake's own fields.
 FETCH_AS_FOLLOWER = ClientApi(1, records.FetchRequest, records.FetchResponse, 18, 18)
 FETCH_SEGMENT = ClientApi(FETCH_SEGMENT_KEY, replication.FetchSegmentRequest, replication.FetchSegmentResponse, 0, 0)
+LOWEST_OFFSETS = ClientApi(LOWEST_OFFSETS_KEY, offsets.LowestOffsetsRequest, offsets.LowestOffsetsResponse, 0, 0)
 LIST_OFFSETS = ClientApi(2, records.ListOffsetsRequest, records.ListOffsetsResponse, 2, 8)
 METADATA = ClientApi(3, cluster.MetadataRequest, cluster.MetadataResponse, 5, 12)
 OFFSET_COMMIT = ClientApi(8, offsets.OffsetCommitRequest, offsets.OffsetCommitResponse, 6, 9)
@@ -96,6 +99,9 @@ TXN_OFFSET_COMMIT_AND_ADD = ClientApi(28, offsets.TxnOffsetCommitRequest, offset
 END_TXN_AND_RAISE_EPOCH = ClientApi(26, transactions.EndTxnRequest, transactions.EndTxnResponse, 5, 5)
 # Later versions bump the epoch, useless for a producer with one transaction.
 END_TXN = ClientApi(26, transactions.EndTxnRequest, transactions.EndTxnResponse, 0, 3)
+KNOWN_TRANSACTIONS = ClientApi(
+    KNOWN_TRANSACTIONS_KEY, transactions.KnownTransactionsRequest, transactions.KnownTransactionsResponse, 0, 0
+)
 WRITE_TXN_MARKERS = ClientApi(27, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse, 1, 1)
 DESCRIBE_CONFIGS = ClientApi(32, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse, 1, 4)
 CREATE_PARTITIONS = ClientApi(37, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse, 0, 3)
@@ -128,15 +134,15 @@ DESCRIBE_TRANSACTIONS = ClientApi(
 ENVELOPE = ClientApi(58, membership.EnvelopeRequest, membership.EnvelopeResponse, 0, 0)
 # Version 4 has kafkalake's own fields.
 BROKER_REGISTRATION = ClientApi(62, membership.BrokerRegistrationRequest, membership.BrokerRegistrationResponse, 4, 4)
+CONTROLLER_REGISTRATION = ClientApi(
+    70, membership.ControllerRegistrationRequest, membership.ControllerRegistrationResponse, 0, 0
+)
 BROKER_HEARTBEAT = ClientApi(63, membership.BrokerHeartbeatRequest, membership.BrokerHeartbeatResponse, 1, 1)
 UNREGISTER_BROKER = ClientApi(64, controller.UnregisterBrokerRequest, controller.UnregisterBrokerResponse, 0, 0)
 ALLOCATE_PRODUCER_IDS = ClientApi(
     67, membership.AllocateProducerIdsRequest, membership.AllocateProducerIdsResponse, 0, 0
 )
 UPDATE_IMAGE = ClientApi(UPDATE_IMAGE_KEY, membership.UpdateImageRequest, membership.UpdateImageResponse, 0, 0)
-CONTROLLER_REGISTRATION = ClientApi(
-    70, membership.ControllerRegistrationRequest, membership.ControllerRegistrationResponse, 0, 0
-)
 CONTROLLER_VOTE = ClientApi(
     CONTROLLER_VOTE_KEY, membership.ControllerVoteRequest, membership.ControllerVoteResponse, 0, 0
 )

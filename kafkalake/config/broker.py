@@ -266,7 +266,8 @@ class BrokerConfig(ReplicationConfig):
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: Int = define(
         10_000,
-        "How often Kafka looks for transactions whose time is up. Here each is aborted at its time, whatever this says.",
+        "How often leaders look for transactions that no coordinator knows. Kafka looks for those whose time is up; here each is "
+        "aborted at its time.",
         minimum=1,
     )
     transaction_max_timeout_ms: Int = define(

@@ -64,6 +64,7 @@ from kafkalake.process.watchdog import LoopWatchdog
 from kafkalake.server.acceptor import Acceptor
 from kafkalake.server.connected_brokers import ConnectedBrokers, address_in
 from kafkalake.server.context import BROKER_CLIENT_ID, ServerContext
+from kafkalake.server.group_peers import ConnectedGroupPeers
 from kafkalake.server.leader_replicas import ConnectedLeaderReplicas
 from kafkalake.server.registry import advertised
 from kafkalake.server.transaction_peers import ConnectedTransactionPeers
@@ -230,6 +231,7 @@ class Node:
             logs=LogDirectory(self._root, self._clock, open_files, reporter.events_of),
             world=replace(self._world, files=files),
             observer=reporter,
+            group_peers=ConnectedGroupPeers(peers),
             transaction_peers=ConnectedTransactionPeers(peers),
             leader_replicas=ConnectedLeaderReplicas(peers, self.broker_id, lambda: broker.membership.broker_epoch),
             ownership=self._ownership,

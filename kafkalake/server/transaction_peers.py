@@ -1,18 +1,25 @@
-"""Asks other brokers about transactions by Kafka's own requests: WriteTxnMarkers, AddPartitionsToTxn between brokers, Produce."""
+"""Asks other brokers about transactions by Kafka's own requests: WriteTxnMarkers, AddPartitionsToTxn between brokers, Produce;
+and by KnownTransactions, of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.partitions.pending_append import ACKS_ALL
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.requests import PartitionResults
-from kafkalake.broker.transactions.transaction_peers import AdmissionRequest, BatchRequest, MarkerRequest
+from kafkalake.broker.transactions.transaction_peers import (
+    AdmissionRequest,
+    BatchRequest,
+    KnownTransactions,
+    MarkerRequest,
+)
 from kafkalake.client.peers import Peers
-from kafkalake.client.requests import ADMIT_TO_TXN, PRODUCE_TO_LEADER, WRITE_TXN_MARKERS
+from kafkalake.client.requests import ADMIT_TO_TXN, KNOWN_TRANSACTIONS, PRODUCE_TO_LEADER, WRITE_TXN_MARKERS
 from kafkalake.errors import BrokerUnavailableError, KafkaError, error_for_code
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.messages.offsets import TopicIndexes
@@ -21,6 +28,7 @@ from kafkalake.wire.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
+    KnownTransactionsRequest,
     WritableTxnMarker,
     WriteTxnMarkersRequest,
 )
@@ -96,6 +104,19 @@ class ConnectedTransactionPeers:
             return [{one: results[each.transactional_id, one] for one in each.partitions} for each in writes]
         except KeyError as missing:
             raise BrokerUnavailableError(f"broker {broker_id} has not said anything about {missing}") from None
+
+    async def known(self, broker_id: int, producer_ids: Collection[int]) -> KnownTransactions:
+        request = KnownTransactionsRequest(producer_ids=sorted(producer_ids))
+        response = await self._peers.ask(broker_id, KNOWN_TRANSACTIONS, request)
+        if response.error_code:
+            raise BrokerUnavailableError(f"broker {broker_id} refused: {_error(response.error_code)}")
+        unfinished = frozenset(
+            (each.producer_id, (topic.name, index))
+            for each in response.unfinished
+            for topic in each.topics
+            for index in topic.partition_indexes
+        )
+        return KnownTransactions(frozenset(response.coordinated), unfinished, frozenset(response.committed))
 
     async def append(
         self, broker_id: int, transactional_id: str, batches: Sequence[BatchRequest]

@@ -215,6 +215,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "AllocateProducerIds": {"broker_id": 1, "broker_epoch": 7},
     "UpdateImage": {"version": 9, "timeout": 100},
     "ControllerVote": {"controller_epoch": 3},
+    "KnownTransactions": {"producer_ids": [1, 2**60]},
+    "LowestOffsets": {"topics": ["clicks", "views"]},
     "ReportChanges": {
         "controller_epoch": 3,
         "step": 2,

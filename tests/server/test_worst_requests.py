@@ -580,6 +580,8 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
     ),
     "UpdateImage": ("UpdateImage", 0, lambda: {"version": 0, "timeout": 0}),
     "ControllerVote": ("ControllerVote", 0, lambda: {"controller_epoch": 0}),
+    "KnownTransactions": ("KnownTransactions", 0, lambda: {"producer_ids": list(range(MANY))}),
+    "LowestOffsets": ("LowestOffsets", 0, lambda: {"topics": names()}),
     "FetchSegment": ("FetchSegment", 0, lambda: {"topic_id": UUID(int=1), "position": 2**62, "length": 2**31 - 1}),
     "ReportChanges": ("ReportChanges", 0, lambda: {"controller_epoch": 2**30, "published": list(range(MANY - 1))}),
     "Fetch of a follower": (

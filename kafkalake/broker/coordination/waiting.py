@@ -1,9 +1,9 @@
-"""Waits of coroutines for calls of the coordinators' callbacks."""
+"""Waits of coroutines: for calls of the coordinators' callbacks, and for work that is done in turns."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -19,3 +19,14 @@ async def wait_for_call(ask: Callable[[Callable[[T], None]], None]) -> T:
 
     ask(call)
     return await called
+
+
+async def in_turns(steps: Generator[None, None, T]) -> T:
+    """Return what `steps` return. Where they yield, other work of the event loop goes on."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            found: T = stop.value
+            return found
+        await asyncio.sleep(0)

@@ -20,6 +20,7 @@ from kafkalake.broker.groups.consumer_coordinator import ConsumerGroups
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup, Topics
 from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.group_settings import GroupSettings
+from kafkalake.broker.groups.lowest_offsets import CommittedOffsets, GroupPeers
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetRequests
 from kafkalake.broker.groups.published import changed_offset
 from kafkalake.broker.groups.table import ChangedOffset
@@ -40,6 +41,8 @@ class GroupHost(JournalHost, Protocol):
     timers: Timers
     scheduler: Scheduler
     world: World
+    broker_id: int
+    group_peers: GroupPeers
 
     @property
     def store(self) -> GroupOffsetTable: ...
@@ -63,6 +66,7 @@ class GroupService:
             self.settings,
         )
         self.consumers = ConsumerGroups(self.coordinator)
+        self.committed = CommittedOffsets(host.broker_id, host.topics, self.coordinator.table, host.group_peers)
         self.offsets = OffsetRequests(self.coordinator, lambda name: self._topics_now().get(name))
         self.journal = JournalLifecycle(
             GROUP_JOURNAL,

@@ -1,7 +1,8 @@
 """Retention by the broker: every `log.retention.check.interval.ms` each log drops segments its topic's settings no longer keep.
 
 `storage.retention` holds the one rule for the broker and the retention job. As in Kafka, records unread by a group are removed
-too, unless the topic has `retention.groups.guard=block`. The guard `warn` is handled by the job. The active segment is rolled and
+too, unless the topic has `retention.groups.guard=block`: then all coordinators are asked what their groups have committed, and its
+retention waits while one does not answer. The guard `warn` is handled by the job. The active segment is rolled and
 removed once all its records have expired. The coordinators trim their journals themselves.
 
 A job may enforce retention concurrently: both only advance the log start, and removing a removed segment changes nothing.
@@ -16,8 +17,7 @@ from typing import TYPE_CHECKING
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import KafkaLakeError
-from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
-from kafkalake.metadata.store import PublishedOffsets
+from kafkalake.internal_topics import INTERNAL
 from kafkalake.storage.retention import BLOCK, OFF, RetentionRule
 from kafkalake.topic_partition import TopicPartition
 
@@ -34,10 +34,10 @@ async def enforce_retention(broker: Broker) -> None:
     committed: dict[TopicPartition, dict[str, int]] = {}
     if blocked:
         try:
-            committed = await _committed_offsets(broker, blocked)
+            committed = await broker.groups.committed.lowest(blocked)
         except KafkaLakeError as error:
             logger.warning(
-                "retention of topics with retention.groups.guard=block waits: group_offsets cannot be read topics=%s error=%s",
+                "retention of topics with retention.groups.guard=block waits: offsets of groups are not known topics=%s error=%s",
                 sorted(blocked),
                 error,
             )
@@ -74,25 +74,3 @@ def rule_of(config: TopicConfig) -> RetentionRule:
 def _removed(broker: Broker, partition: Partition) -> None:
     if not partition.removed:
         broker.moved(partition)
-
-
-async def _committed_offsets(broker: Broker, topics: set[str]) -> dict[TopicPartition, dict[str, int]]:
-    """Return each group's committed offset by partition of these topics. Raise `KafkaStorageError` if Delta cannot be read.
-
-    Those of groups that are coordinated elsewhere are read from `group_offsets`, which is behind by a publish.
-    """
-    found: dict[TopicPartition, dict[str, int]] = {}
-    table = broker.groups.coordinator.table
-    if GROUP_JOURNAL in broker.topics and not table.is_whole:
-        published: PublishedOffsets = await broker.run_blocking(broker.store.load_group_offsets)
-        topic_ids = {name: str(broker.topics.topic(name).topic_id) for name in topics if name in broker.topics}
-        for row in published.rows:
-            is_known = table.is_serving(row.journal_partition) or row.topic not in topic_ids
-            if not is_known and row.is_for(topic_ids[row.topic]) and row.offset is not None:
-                found.setdefault((row.topic, row.partition), {})[row.group] = row.offset
-    for entry in table:
-        for key in entry.offsets:
-            committed = entry.offsets.get(key)
-            if key[0] in topics and committed is not None:
-                found.setdefault(key, {})[entry.group.group_id] = committed.committed.offset
-    return found

@@ -21,7 +21,7 @@ from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.fault_points import kill_as_asked
 from kafkalake.broker.transactions.markers import MarkerWriter, TransactionalOffsets
-from kafkalake.broker.transactions.orphans import end_orphans
+from kafkalake.broker.transactions.orphans import Orphans
 from kafkalake.broker.transactions.published import changed_transaction
 from kafkalake.broker.transactions.remote_admission import MarkerWatch, RemoteAdmission
 from kafkalake.broker.transactions.remote_markers import RemoteMarkers
@@ -83,6 +83,7 @@ class TransactionService:
             self.waves,
             kill_as_asked(os.environ),
         )
+        self.orphans = Orphans(host, offsets, self.coordinator.table, self.markers, host.transaction_peers.known)
         self._remote = RemoteAdmission(host.topics, host.transaction_peers, host.timers, watch, settings.remote_wait_ms)
         self.admission = Admission(self.coordinator, host.timers, self._remote, self.coordinator_elsewhere)
         self.journal = JournalLifecycle(
@@ -133,12 +134,15 @@ class TransactionService:
         await self.journal.start()
         self.journal.flush()
         table = self.coordinator.table
-        # The owners are not all known with an offline journal partition, or one led by another broker: no transaction counts as an
-        # orphan.
         if table.is_whole and (table.is_damaged or self._offsets.is_damaged):
-            end_orphans(self._host.topics, self._offsets, table, self.markers)
+            await self.orphans.end_known()
             self.journal.flush()
         self.coordinator.start_expiry(self._host.scheduler)
+        self._host.scheduler.every(
+            "orphaned transactions",
+            lambda: self._host.config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            self.orphans.look,
+        )
 
     def _published(self) -> Published[ChangedTransaction]:
         transactions = self._host.store.load_transactions()

@@ -6,9 +6,9 @@ Kafka's own requests; a broker that is alone has no other to ask.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
@@ -46,6 +46,18 @@ class BatchRequest:
     batch: ProducerBatch
 
 
+class KnownTransactions(NamedTuple):
+    """The answer of a coordinator about producers.
+
+    coordinated: the partitions of the transactions' journal whose ids it coordinates. unfinished: the partitions that lack markers
+    of the producers' transactions, with the producer ids. committed: producer ids whose last transaction was committed.
+    """
+
+    coordinated: frozenset[int]
+    unfinished: frozenset[tuple[int, TopicPartition]] = frozenset()
+    committed: frozenset[int] = frozenset()
+
+
 class TransactionPeers(Protocol):
     """The other brokers. Each question raises `BrokerUnavailableError` if there is no answer: it may or may not have arrived."""
 
@@ -55,6 +67,10 @@ class TransactionPeers(Protocol):
 
     async def admit(self, broker_id: int, writes: Sequence[AdmissionRequest]) -> Sequence[PartitionResults]:
         """Ask the coordinator of transactional ids, of each id at most once, and return the result of each write."""
+        ...
+
+    async def known(self, broker_id: int, producer_ids: Collection[int]) -> KnownTransactions:
+        """Ask a coordinator what it knows of producers."""
         ...
 
     async def append(
@@ -71,6 +87,9 @@ class NoTransactionPeers:
         raise BrokerUnavailableError(f"broker {broker_id} cannot be reached from here")
 
     async def admit(self, broker_id: int, writes: Sequence[AdmissionRequest]) -> Sequence[PartitionResults]:
+        raise BrokerUnavailableError(f"broker {broker_id} cannot be reached from here")
+
+    async def known(self, broker_id: int, producer_ids: Collection[int]) -> KnownTransactions:
         raise BrokerUnavailableError(f"broker {broker_id} cannot be reached from here")
 
     async def append(

@@ -118,3 +118,26 @@ class OffsetDeleteRequest(Message):
 class OffsetDeleteResponse(Response):
     error_code: int = 0
     topics: Sequence[TopicResult] = ()
+
+
+class LowestOffsetsRequest(Message):
+    topics: Sequence[str] = ()
+
+
+class LowestOffsetsPartition(Message):
+    partition_index: int = 0
+    committed_offset: int = -1
+    group_id: str = ""
+
+
+class LowestOffsetsTopic(Message):
+    name: str = ""
+    partitions: Sequence[LowestOffsetsPartition] = ()
+
+
+class LowestOffsetsResponse(Response):
+    """See `broker.groups.lowest_offsets.LowestOffsets`."""
+
+    error_code: int = 0
+    coordinated: Sequence[int] = ()
+    topics: Sequence[LowestOffsetsTopic] = ()

@@ -27,6 +27,8 @@ UPDATE_IMAGE_KEY = 10_002
 FETCH_SEGMENT_KEY = 10_003
 CONTROLLER_VOTE_KEY = 10_004
 REPORT_CHANGES_KEY = 10_005
+KNOWN_TRANSACTIONS_KEY = 10_006
+LOWEST_OFFSETS_KEY = 10_007
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +38,9 @@ class BrokerRegistrationRequest(KafkasBrokerRegistrationRequest):
     machine: str = field(metadata={"kafka_type": "string", "tag": OWN_FROM}, default="")
     boot_id: str = field(metadata={"kafka_type": "string", "tag": OWN_FROM + 1}, default="")
     is_cut: bool = field(metadata={"kafka_type": "bool", "tag": OWN_FROM + 2}, default=False)
-
-
     is_voter: bool = field(metadata={"kafka_type": "bool", "tag": OWN_FROM + 3}, default=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineTopic:
     """The replicas of one topic that have no log on the broker that sends this."""
@@ -248,6 +250,106 @@ class ReportChangesResponse:
     journal_positions: tuple[i64, ...] = field(metadata={"kafka_type": "int64"})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTransactionsRequest:
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(KNOWN_TRANSACTIONS_KEY)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    producer_ids: tuple[i64, ...] = field(metadata={"kafka_type": "int64"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTopic:
+    """Partitions of a topic."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(KNOWN_TRANSACTIONS_KEY)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    name: str = field(metadata={"kafka_type": "string"})
+    partition_indexes: tuple[i32, ...] = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTransaction:
+    """The partitions in which a producer's transaction is open."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(KNOWN_TRANSACTIONS_KEY)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    producer_id: i64 = field(metadata={"kafka_type": "int64"})
+    topics: tuple[KnownTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTransactionsResponse:
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(KNOWN_TRANSACTIONS_KEY)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32 = field(metadata={"kafka_type": "int32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    coordinated: tuple[i32, ...] = field(metadata={"kafka_type": "int32"})
+    unfinished: tuple[KnownTransaction, ...]
+    committed: tuple[i64, ...] = field(metadata={"kafka_type": "int64"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowestOffsetsRequest:
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(LOWEST_OFFSETS_KEY)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    topics: tuple[str, ...] = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowestOffsetsPartition:
+    """The lowest offset that a group has committed for a partition."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(LOWEST_OFFSETS_KEY)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    partition_index: i32 = field(metadata={"kafka_type": "int32"})
+    committed_offset: i64 = field(metadata={"kafka_type": "int64"})
+    group_id: str = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowestOffsetsTopic:
+    """Partitions of a topic."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(LOWEST_OFFSETS_KEY)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    name: str = field(metadata={"kafka_type": "string"})
+    partitions: tuple[LowestOffsetsPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowestOffsetsResponse:
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(LOWEST_OFFSETS_KEY)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32 = field(metadata={"kafka_type": "int32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    coordinated: tuple[i32, ...] = field(metadata={"kafka_type": "int32"})
+    topics: tuple[LowestOffsetsTopic, ...]
+
+
 _REQUESTS: dict[tuple[int, int], type] = {
     (58, 0): EnvelopeRequest,
     (62, 4): BrokerRegistrationRequest,
@@ -256,6 +358,8 @@ _REQUESTS: dict[tuple[int, int], type] = {
     (REPORT_CHANGES_KEY, 0): ReportChangesRequest,
     (FETCH_SEGMENT_KEY, 0): FetchSegmentRequest,
     (CONTROLLER_VOTE_KEY, 0): ControllerVoteRequest,
+    (KNOWN_TRANSACTIONS_KEY, 0): KnownTransactionsRequest,
+    (LOWEST_OFFSETS_KEY, 0): LowestOffsetsRequest,
 }
 _RESPONSES: dict[tuple[int, int], type] = {
     (1, 18): FetchResponse,
@@ -263,6 +367,8 @@ _RESPONSES: dict[tuple[int, int], type] = {
     (REPORT_CHANGES_KEY, 0): ReportChangesResponse,
     (FETCH_SEGMENT_KEY, 0): FetchSegmentResponse,
     (CONTROLLER_VOTE_KEY, 0): ControllerVoteResponse,
+    (KNOWN_TRANSACTIONS_KEY, 0): KnownTransactionsResponse,
+    (LOWEST_OFFSETS_KEY, 0): LowestOffsetsResponse,
 }
 
 

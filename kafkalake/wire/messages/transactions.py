@@ -178,3 +178,21 @@ class ListTransactionsResponse(Response):
     error_code: int = 0
     unknown_state_filters: Sequence[str] = ()
     transaction_states: Sequence[ListTransactionsTransactionState] = ()
+
+
+class KnownTransactionsRequest(Message):
+    producer_ids: Sequence[int] = ()
+
+
+class KnownTransaction(Message):
+    producer_id: int = 0
+    topics: Sequence[TopicIndexes] = ()
+
+
+class KnownTransactionsResponse(Response):
+    """See `broker.transactions.transaction_peers.KnownTransactions`."""
+
+    error_code: int = 0
+    coordinated: Sequence[int] = ()
+    unfinished: Sequence[KnownTransaction] = ()
+    committed: Sequence[int] = ()
