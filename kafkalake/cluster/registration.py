@@ -114,12 +114,14 @@ def was_clean(
 def unfence_broker(image: ClusterImage, broker_id: int, broker_epoch: int, rules: RulesOf) -> ClusterImage:
     """Return the next version, with a broker that follows the image and may lead: it leads what has no other leader.
 
+    One that was about to end, and lives on, is so no more.
+
     Raise `StaleBrokerEpochError` if another incarnation is registered.
     """
     broker = check_broker_epoch(image, broker_id, broker_epoch)
-    if not broker.is_fenced:
+    if broker.is_active:
         return image
-    brokers = {**image.brokers, broker_id: replace(broker, is_fenced=False)}
+    brokers = {**image.brokers, broker_id: replace(broker, is_fenced=False, is_shutting_down=False)}
 
     def change(of: TopicIdPartition, partition: PartitionRegistration) -> PartitionRegistration:
         leader = brokers.get(partition.leader)

@@ -38,7 +38,7 @@ def assemble_publishing(
     on_metadata: RunBlocking,
 ) -> Publishing:
     """Return the publishing of a broker. `on_metadata` runs a function in a thread for Delta."""
-    transactions = broker.transactions
+    transactions, reached = broker.transactions, kill_as_asked(os.environ)
     reports = BrokerReports(
         reporter,
         report_group_offsets(broker.groups.journal, broker.clock),
@@ -46,6 +46,7 @@ def assemble_publishing(
         transactions.waves,
         lambda: transactions.coordinated,
         lambda: broker.cluster,
+        reached,
     )
     publisher = LakePublisher(
         broker.broker_id,
@@ -57,6 +58,6 @@ def assemble_publishing(
         broker.clock,
         on_metadata,
         broker.config.metadata_publish_interval_ms,
-        kill_as_asked(os.environ),
+        reached,
     )
     return Publishing(reporter, reports, publisher)

@@ -23,6 +23,7 @@ from long_runs import first_of
 from waiting import wait_until
 from whole_transactions import TransactionLoad, committed_offsets, half_transactions
 
+from kafkalake.broker.publishing.broker_reports import ReportPoint
 from kafkalake.broker.publishing.lake_publisher import PublishPoint
 from kafkalake.broker.transactions.fault_points import KILL_AT
 from kafkalake.metadata import paths
@@ -41,16 +42,17 @@ TABLES = (paths.PARTITIONS, paths.SEGMENTS, paths.GROUP_OFFSETS, paths.TRANSACTI
 
 @pytest.fixture(scope="module")
 def kill_at(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file that names the step at which the controller dies."""
-    path = tmp_path_factory.mktemp("points") / "kill-at"
-    path.write_text("")
+    """The directory with a file for each broker, that names the step at which it dies."""
+    path = tmp_path_factory.mktemp("points")
+    for number in range(BROKERS):
+        (path / f"{number}").write_text("")
     return path
 
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory, kill_at: Path) -> Iterator[list[Kafkalake]]:
     """Three brokers of one lake. A test leaves them running."""
-    environments = [{KILL_AT: str(kill_at)}] * BROKERS
+    environments = [{KILL_AT: str(kill_at / f"{number}")} for number in range(BROKERS)]
     with kafkalake_cluster(tmp_path_factory.mktemp("brokers"), SETTINGS, environments) as cluster:
         yield list(cluster.brokers)
 
@@ -185,13 +187,15 @@ def test_each_table_is_committed_once_an_interval_under_load_and_not_at_all_with
     assert is_idle()
 
 
-@pytest.mark.parametrize(
-    "point",
-    first_of([PublishPoint.COMMITTED, *(each for each in PublishPoint if each is not PublishPoint.COMMITTED)], 1),
-)
-def test_a_controller_that_dies_at_a_step_of_a_publish_loses_nothing_and_nothing_is_published_twice(
-    brokers: list[Kafkalake], kill_at: Path, point: PublishPoint
+CONTROLLERS = [PublishPoint.COMMITTED, *(each for each in PublishPoint if each is not PublishPoint.COMMITTED)]
+REPORTING = [ReportPoint.HELD, *(each for each in ReportPoint if each is not ReportPoint.HELD)]
+
+
+@pytest.mark.parametrize("point", [*first_of(CONTROLLERS, 1), *first_of(REPORTING, 1)])
+def test_a_broker_that_dies_at_a_step_of_a_publish_loses_nothing_and_nothing_is_published_twice(
+    brokers: list[Kafkalake], kill_at: Path, point: PublishPoint | ReportPoint
 ) -> None:
+    """The controller, at a step of its own, or one of the others, at a step of its report."""
     topic = new_topic(brokers, "step")
     load = TransactionLoad(servers_of(brokers), topic, PARTITIONS, producers=2)
     first = len(commit_times(brokers[0].lake, paths.PARTITIONS))
@@ -199,17 +203,20 @@ def test_a_controller_that_dies_at_a_step_of_a_publish_loses_nothing_and_nothing
     try:
         goes_on(load)
         controller = controller_of(brokers)
-        kill_at.write_text(point.value)
+        is_controllers = isinstance(point, PublishPoint)
+        victim = controller if is_controllers else next(each for each in brokers if each is not controller)
+        (kill_at / f"{victim.broker_id}").write_text(point.value)
         wait_until(lambda: not all(each.is_running() for each in brokers), timeout_s=TIMEOUT_S)
-        kill_at.write_text("")
-        assert not controller.is_running()
+        (kill_at / f"{victim.broker_id}").write_text("")
+        assert not victim.is_running()
         for each in brokers:
             if not each.is_running():
                 each.kill()
                 each.start()
         goes_on(load)
     finally:
-        kill_at.write_text("")
+        for file in kill_at.iterdir():
+            file.write_text("")
         load.stop()
     consume(brokers[0], topic, 10, topic)
     check_whole(brokers, topic, load, first)

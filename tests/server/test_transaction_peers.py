@@ -33,6 +33,7 @@ from kafkalake.client.staged_append import ask_once
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint, sole_replica
 from kafkalake.errors import (
     BrokerUnavailableError,
+    CoordinatorNotAvailableError,
     InvalidProducerIdMappingError,
     KafkaError,
     OperationNotAttemptedError,
@@ -107,13 +108,15 @@ class Asking:
         assert committed == {P0: None}
         offsets = self.broker.groups.journal.key("group")
         marker = Marker(7_000, 0, committed=True)
-        results = await self.peers.write_markers(7, [MarkerRequest(each, marker, 4) for each in (P0, offsets, GONE)])
+        results = await self.peers.write_markers(7, [MarkerRequest(each, marker, 0) for each in (P0, offsets, GONE)])
         assert results == [None, None, UnknownTopicOrPartitionError]
         assert partition.log.last_stable_offset == 2
         found = self.broker.groups.offsets.fetch("group", [P0], require_stable=True)[P0]
         assert found is not None and not isinstance(found, type) and found.offset == 5
-        late = await self.peers.write_markers(7, [MarkerRequest(P0, marker, 3), MarkerRequest(P0, marker, 5)])
-        assert late == [TransactionCoordinatorFencedError, None]
+        late = await self.peers.write_markers(7, [MarkerRequest(P0, marker, each) for each in (-1, 0, 99)])
+        assert late == [TransactionCoordinatorFencedError, None, CoordinatorNotAvailableError], (
+            "no coordinator has epoch 99"
+        )
 
     async def check_staged_files(self, lake: Path) -> None:
         """The asking broker coordinates a write, and this one leads its partitions."""

@@ -255,7 +255,7 @@ class Controller:
             await self.relieve(broker_id, epoch)
             return HeartbeatAnswer(True, True, True)
         is_caught_up = heartbeat.version >= epoch
-        if broker.is_fenced and is_caught_up and not heartbeat.wants_fence:
+        if not broker.is_active and is_caught_up and not heartbeat.wants_fence:
             await self.change(lambda now: unfence_broker(now, broker_id, epoch, self._rules), [])
             logger.info("broker unfenced broker=%d", broker_id)
         await self.report_offline(broker_id, epoch, heartbeat.offline)

@@ -112,10 +112,11 @@ class Membership:
         self._candidacy = Candidacy(broker_id, world.clock, config, self.others, self._heartbeat)
         self._here: BrokerRegistration | None = None
         self._epoch = NO_EPOCH
-        self._is_leaving = False
+        self._is_ending = self._is_leaving = False
         self._working: set[asyncio.Task[None]] = set()
         self._announcements = Announcements(broker_id, self.others, lambda: self.controller.is_active, self._work)
         self._looking = asyncio.Lock()
+        self._next_look: asyncio.Future[None] | None = None
         self._claiming = asyncio.Lock()
 
     @property
@@ -274,7 +275,9 @@ class Membership:
             return HeartbeatAnswer(True, False, False)
         offline = frozenset(self._replicas.offline())
         return await self.others.controller.heartbeat(
-            Heartbeat(self._broker_id, self._epoch, self._replicas.version, offline=offline)
+            Heartbeat(
+                self._broker_id, self._epoch, self._replicas.version, wants_fence=self._is_ending, offline=offline
+            )
         )
 
     async def _register_again(self) -> None:
@@ -357,8 +360,18 @@ class Membership:
                 logger.warning("version %d of the cluster not followed in %d ms", version, timeout_ms)
 
     async def look(self) -> None:
-        """Follow a newer version of the control store, if there is one. Raise `KafkaStorageError` if it cannot be read."""
+        """Follow a newer version of the control store, if there is one. Raise `KafkaStorageError` if it cannot be read.
+
+        All that call this before the look begins wait for the same one.
+        """
+        if self._next_look is None:
+            self._next_look = asyncio.ensure_future(self._look())
+            self._next_look.add_done_callback(lambda look: look.cancelled() or look.exception())
+        await asyncio.shield(self._next_look)
+
+    async def _look(self) -> None:
         async with self._looking:
+            self._next_look = None
             newer: ClusterImage | None = await self._run_blocking(
                 partial(self._store.load_newer, self._replicas.version)
             )
@@ -398,6 +411,7 @@ class Membership:
 
         It follows no later version: what only it can lead it leads until its logs are closed.
         """
+        self._is_ending = True
         is_alone = self._epoch == NO_EPOCH or self.newest.brokers.keys() <= {self._broker_id}
         if not is_alone and self._config().controlled_shutdown_enable:
             await self._hand_over()
@@ -416,6 +430,6 @@ class Membership:
 
     def stop(self) -> None:
         """Close the connections to other brokers."""
-        for task in self._working:
+        for task in (*self._working, *([self._next_look] if self._next_look is not None else ())):
             task.cancel()
         self.others.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 from kafkalake.broker.coordination.waiting import wait_for_call
@@ -22,11 +23,21 @@ from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import NotControllerError
 
 
+class ReportPoint(Enum):
+    """Points for crash tests between the steps of a report. The values name them in `KAFKALAKE_KILL_AT`."""
+
+    ACKNOWLEDGED = "report-acknowledged"
+    HELD = "report-held"
+    COLLECTED = "report-collected"
+    JOURNAL_COLLECTED = "report-journal-collected"
+    RELEASED = "report-released"
+
+
 class BrokerReports:
     """The reports of this broker. Runs on the event loop's thread.
 
     `image` returns the image that is followed here, `coordinated` the partitions of the transactions' journal that are
-    coordinated here.
+    coordinated here. `reached` is called at each point.
     """
 
     def __init__(
@@ -37,12 +48,14 @@ class BrokerReports:
         waves: Waves,
         coordinated: Callable[[], frozenset[int]],
         image: Callable[[], ClusterImage],
+        reached: Callable[[Enum], None] = lambda point: None,
     ) -> None:
         self._partitions = partitions
         self._journals = {Kind.GROUP_OFFSETS: groups, Kind.TRANSACTIONS: transactions}
         self._waves = waves
         self._coordinated = coordinated
         self._image = image
+        self._reached = reached
         self._epoch = -1
 
     @property
@@ -61,24 +74,33 @@ class BrokerReports:
         sequence = published.get(Kind.PARTITIONS, -1)
         if self._partitions.changes.acknowledge(sequence, acknowledged.kept):
             self._waves.published(acknowledged.kept)
+        self._reached(ReportPoint.ACKNOWLEDGED)
         return self.status
 
     async def hold(self, controller_epoch: int) -> HeldWaves:
         self._follow(controller_epoch)
         await wait_for_call(self._waves.hold)
-        return HeldWaves(self._coordinated(), self._waves.unfinished(), self._waves.report_links())
+        held = HeldWaves(self._coordinated(), self._waves.unfinished(), self._waves.report_links())
+        self._reached(ReportPoint.HELD)
+        return held
 
     async def partitions(self, controller_epoch: int) -> PartitionReport:
         self._follow(controller_epoch)
-        return replace(self._partitions.changes.report(), image_version=self._image().version)
+        report = replace(self._partitions.changes.report(), image_version=self._image().version)
+        self._reached(ReportPoint.COLLECTED)
+        return report
 
     async def journal(self, controller_epoch: int, kind: Kind) -> JournalReport:
         self._follow(controller_epoch)
-        return self._journals[kind].report()
+        report = self._journals[kind].report()
+        self._reached(ReportPoint.JOURNAL_COLLECTED)
+        return report
 
     async def release(self, controller_epoch: int) -> bool:
         self._follow(controller_epoch)
-        return self._waves.release()
+        was_held = self._waves.release()
+        self._reached(ReportPoint.RELEASED)
+        return was_held
 
     async def stop(self) -> None:
         """Wait for the trims that are under way."""

@@ -1,6 +1,8 @@
 """WriteTxnMarkers (27), version 1: end transactions in partitions. For brokers and administrators.
 
 Answered when the markers are in the logs. A marker in `__consumer_offsets` also ends the transaction for groups' offsets.
+*Different from Kafka:* an epoch that no coordinator has yet, as far as this broker follows the image, is refused with
+COORDINATOR_NOT_AVAILABLE, and a coordinator sends the marker again. A log that takes it would refuse all real ones.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ from functools import partial
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.transactions.decisions import Marker
-from kafkalake.errors import ClusterAuthorizationError, KafkaError
+from kafkalake.errors import ClusterAuthorizationError, CoordinatorNotAvailableError, KafkaError
+from kafkalake.internal_topics import TRANSACTION_JOURNAL
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.group_lookup import code_of
 from kafkalake.server.request import Request
@@ -45,6 +49,7 @@ class _Markers:
         if not self._left:
             self._reply()
         broker = self._request.context.broker
+        newest_epoch = _newest_epoch(broker.topics)
         found: dict[tuple[int, str, int], tuple[Partition, Marker]] = {}
         for key in keys:
             yield
@@ -53,6 +58,8 @@ class _Markers:
             try:
                 if refusal is not None:
                     raise refusal()
+                if asked.coordinator_epoch > newest_epoch:
+                    raise CoordinatorNotAvailableError()
                 marker = Marker(asked.producer_id, asked.producer_epoch, asked.transaction_result)
                 found[key] = broker.topics.leader(name, index), marker
             except KafkaError as error:
@@ -94,3 +101,9 @@ class _Markers:
                 yield
             yield
         return WriteTxnMarkersResponse(markers=markers)
+
+
+def _newest_epoch(topics: Topics) -> int:
+    """Return the newest epoch of a coordinator, that of the leader of its partition of the journal."""
+    journal = topics.find(TRANSACTION_JOURNAL)
+    return max((each.leader_epoch for each in journal.registrations), default=0) if journal is not None else 0

@@ -1,0 +1,75 @@
+"""Whoever sends one wrong message of those between brokers does no harm that outlives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+from contract.wire_client import WireClient, code
+from node_in_thread import NodeInThread
+
+from kafkalake.errors import InvalidRequestError, NotControllerError
+
+LISTENER = {"name": "PLAINTEXT", "host": "other", "port": 1, "security_protocol": 0}
+NEVER = 2**31 - 1
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeInThread]:
+    with NodeInThread(tmp_path_factory.mktemp("hostile") / "lake") as node:
+        yield node
+
+
+@pytest.fixture
+def client(node: NodeInThread) -> Iterator[WireClient]:
+    with WireClient(node.servers) as client:
+        yield client
+
+
+def registered(node: NodeInThread) -> dict[int, str]:
+    broker = node.node.broker
+    assert broker is not None
+    return {each.broker_id: each.endpoints[0].host for each in broker.cluster.brokers.values()}
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_reports_for_a_controller_that_nobody_has_elected_are_refused(
+    node: NodeInThread, client: WireClient, step: int
+) -> None:
+    answer = client.call("ReportChanges", 0, controller_epoch=NEVER, step=step)
+    assert code(answer.error_code) == NotControllerError.code
+    epoch = node.node.broker.cluster.controller_epoch  # type: ignore[union-attr]
+    answer = client.call("ReportChanges", 0, controller_epoch=epoch, published=[], kept=[])
+    assert code(answer.error_code) == 0, "the real one is answered"
+
+
+@pytest.mark.parametrize("change", [{"rack": "r" * 256}, {"boot_id": "b" * 30_000}, {"host": "h" * 256}])
+def test_a_registration_has_a_bounded_size(node: NodeInThread, client: WireClient, change: dict[str, str]) -> None:
+    before = registered(node)
+    host = change.pop("host", "h")
+    values = {"broker_id": 5, "incarnation_id": UUID(int=1), "listeners": [{**LISTENER, "host": host}], **change}
+    cluster_id = node.node.broker.cluster.cluster_id  # type: ignore[union-attr]
+    answer = client.call("BrokerRegistration", 4, cluster_id=cluster_id, **values)
+    assert code(answer.error_code) == InvalidRequestError.code
+    assert registered(node) == before
+
+
+def test_nobody_becomes_a_controller_in_place_of_a_broker_that_lives(node: NodeInThread, client: WireClient) -> None:
+    asked = {"controller_id": 0, "incarnation_id": UUID(int=1), "listeners": [LISTENER]}
+    assert code(client.call("ControllerRegistration", 0, **asked).error_code) != 0
+    image = node.node.broker.cluster  # type: ignore[union-attr]
+    assert 0 in image.brokers and not image.controllers
+
+
+def test_another_controller_may_register_and_be_unregistered(node: NodeInThread, client: WireClient) -> None:
+    asked = {"controller_id": 9, "incarnation_id": UUID(int=1), "listeners": [LISTENER]}
+    for _ in range(2):
+        assert code(client.call("ControllerRegistration", 0, **asked).error_code) == 0
+    broker = node.node.broker
+    assert broker is not None and list(broker.cluster.controllers) == [9]
+    version = broker.cluster.version
+    assert code(client.call("ControllerRegistration", 0, **asked).error_code) == 0
+    assert broker.cluster.version == version, "it says nothing new"
+    assert code(client.call("UnregisterBroker", 0, broker_id=9).error_code) == 0
+    assert not broker.cluster.controllers
