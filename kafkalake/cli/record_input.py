@@ -10,21 +10,21 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from kafkalake.cli.bad_lines import BadLines
 from kafkalake.cli.csv_input import CsvFile
+from kafkalake.cli.json_input import as_bytes, field_of, headers_of, milliseconds, parse_line, text_or_bytes, typed_key
 from kafkalake.cli.lines import read_lines
-from kafkalake.cli.output import Failure, UsageProblem
+from kafkalake.cli.output import Failure
 from kafkalake.close_names import did_you_mean
 from kafkalake.config.value_schema import BINARY
 from kafkalake.errors import InvalidRecordError
@@ -127,13 +127,13 @@ def from_json_lines(
     """Yield a JSON value per line from `from_line`. Skip blank lines, pass bad ones to `bad`. Raise `Failure` if that ends it."""
 
     def record(line: bytes, number: int) -> _Record:
-        parsed = _parse(line, number)
+        parsed = parse_line(line, number)
         return _Record(
-            key=_as_bytes(_field(parsed, fields.key, number)) if fields.key else _typed_key(parsed, fields.typed_key),
-            value=_as_bytes(_field(parsed, fields.value, number))
+            key=as_bytes(field_of(parsed, fields.key, number)) if fields.key else typed_key(parsed, fields.typed_key),
+            value=as_bytes(field_of(parsed, fields.value, number))
             if fields.value
             else _encoded(line, fields, f"line {number}"),
-            timestamp=_milliseconds(_field(parsed, fields.timestamp, number), number) if fields.timestamp else None,
+            timestamp=milliseconds(field_of(parsed, fields.timestamp, number), number) if fields.timestamp else None,
         )
 
     return _records(read_lines(descriptor, progress), record, bad, from_line)
@@ -145,14 +145,14 @@ def from_record_lines(
     """Yield whole records in the format of `consume --format json`. Invalid ones go to `bad`. Raise `Failure` if that ends it."""
 
     def record(line: bytes, number: int) -> _Record:
-        parsed = _parse(line, number)
+        parsed = parse_line(line, number)
         if not isinstance(parsed, dict) or "value" not in parsed:
             raise Failure(f"line {number} is no record: a JSON object with value and perhaps key, headers, timestamp")
         return _Record(
-            key=_text_or_bytes(parsed.get("key"), number),
-            value=_text_or_bytes(parsed["value"], number),
-            timestamp=_milliseconds(parsed.get("timestamp"), number),
-            headers=_headers(parsed.get("headers"), number),
+            key=text_or_bytes(parsed.get("key"), number),
+            value=text_or_bytes(parsed["value"], number),
+            timestamp=milliseconds(parsed.get("timestamp"), number),
+            headers=headers_of(parsed.get("headers"), number),
         )
 
     return _records(read_lines(descriptor, progress), record, bad, from_line)
@@ -298,71 +298,6 @@ def _batch(
     if any(headers):
         columns["headers"] = pa.array(headers, _HEADERS)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-
-def _parse(line: bytes, number: int) -> object:
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        raise Failure(f"line {number} is not JSON: {error}") from None
-
-
-def _field(parsed: object, name: str, number: int) -> object:
-    """Return a field of a JSON object. `a.b` is field b of the object in field a, unless there is a field named `a.b`."""
-    if not isinstance(parsed, dict):
-        raise Failure(f"line {number} is no JSON object, so it has no field '{name}'")
-    if name in parsed:
-        return parsed[name]
-    first, dot, rest = name.partition(".")
-    if dot and isinstance(parsed.get(first), dict):
-        return _field(parsed[first], rest, number)
-    close = did_you_mean(name, parsed)
-    raise Failure(f"line {number} has no field '{name}'" + (f"; {close}" if close else ""))
-
-
-def _typed_key(parsed: object, name: str | None) -> bytes | None:
-    return _as_bytes(parsed.get(name)) if isinstance(parsed, dict) and name is not None else None
-
-
-def _as_bytes(value: object) -> bytes | None:
-    """Return a field's text: a string unchanged, else its JSON, and None for null."""
-    if value is None:
-        return None
-    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
-
-
-def _text_or_bytes(value: object, number: int) -> bytes | None:
-    """Return the bytes of a key or value of `consume --format json`: a string, or `{"base64": ...}` if it was not UTF-8."""
-    if isinstance(value, dict) and list(value) == ["base64"]:
-        try:
-            return base64.b64decode(value["base64"], validate=True)
-        except (ValueError, TypeError):
-            raise Failure(f"line {number}: what should be base64 is not") from None
-    return _as_bytes(value)
-
-
-def _headers(value: Any, number: int) -> list[dict[str, Any]]:
-    if value is None:
-        return []
-    if isinstance(value, dict):
-        return [{"key": key, "value": _text_or_bytes(text, number)} for key, text in value.items()]
-    try:
-        return [{"key": str(header["key"]), "value": _text_or_bytes(header.get("value"), number)} for header in value]
-    except (TypeError, KeyError, AttributeError):
-        raise Failure(f'line {number}: headers are a list of {{"key": ..., "value": ...}}') from None
-
-
-def _milliseconds(value: object, number: int) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    from kafkalake.cli.times import parse_time
-
-    try:
-        return parse_time(str(value), "timestamp")
-    except UsageProblem:
-        raise Failure(
-            f"line {number}: '{value}' is no timestamp: milliseconds since 1970 or 2026-11-21T08:00:00Z"
-        ) from None
 
 
 def _selection(columns: dict[str, str], kind: str, fields: Fields) -> str:
