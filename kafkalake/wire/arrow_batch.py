@@ -55,7 +55,7 @@ def _columns(records: pa.RecordBatch | pa.Table, timestamp_ms: int) -> pa.Record
         if field.name == "offset":
             arrays.append(pa.array(np.arange(rows, dtype=np.int64)))
         elif field.name in records.column_names:
-            arrays.append(_cast(records.column(field.name), field, timestamp_ms))
+            arrays.append(cast_column(records.column(field.name), field, timestamp_ms))
         elif field.name == "timestamp":
             arrays.append(pa.array(np.full(rows, timestamp_ms)).cast(field.type))
         elif field.name == "headers":
@@ -73,7 +73,11 @@ def _chunks(array: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
     return array.chunks if isinstance(array, pa.ChunkedArray) else [array]
 
 
-def _cast(array: pa.Array | pa.ChunkedArray, field: pa.Field, timestamp_ms: int) -> pa.Array | pa.ChunkedArray:
+def cast_column(array: pa.Array | pa.ChunkedArray, field: pa.Field, timestamp_ms: int) -> pa.Array | pa.ChunkedArray:
+    """Return a column with the type of a field of `SCHEMA`. Null timestamps become `timestamp_ms`, null headers none.
+
+    Raise `pyarrow.ArrowInvalid` if it cannot be cast without loss.
+    """
     if field.name == "timestamp":
         if pa.types.is_timestamp(array.type) and array.type.tz is None:
             array = pc.assume_timezone(array, "UTC")

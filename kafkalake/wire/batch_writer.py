@@ -167,19 +167,19 @@ def _bits(body: int, layouts: Int64s, m: int, nulls: int, buffer: int) -> int:
 
 
 @compiled()
-def _small_varint_bytes(value: int) -> int:
+def small_varint_bytes(value: int) -> int:
     if -64 <= value < 64:
         return 1
     return varint_bytes(value)
 
 
 @compiled()
-def _binary_bytes(length: int, present: int) -> int:
-    return _small_varint_bytes(length) + length if present else 1
+def binary_bytes(length: int, present: int) -> int:
+    return small_varint_bytes(length) + length if present else 1
 
 
 @compiled()
-def _write_binary(data: Bytes, start: int, length: int, present: int, out: Bytes, p: int) -> int:
+def write_binary(data: Bytes, start: int, length: int, present: int, out: Bytes, p: int) -> int:
     if not present:
         return write_varint(out, p, -1)
     p = write_varint(out, p, length)
@@ -206,7 +206,7 @@ def _header_bytes(data: Bytes, body: int, layouts: Int64s, m: int, first: int, e
         if length < 0 or value_length < 0 or length > key_end - start or value_length > value_end - value_start:
             return -1
         length = wire_bytes(data, key_data + start, length)
-        total += _small_varint_bytes(length) + length + _binary_bytes(value_length, _present(data, bits, row))
+        total += small_varint_bytes(length) + length + binary_bytes(value_length, _present(data, bits, row))
     return total
 
 
@@ -228,7 +228,7 @@ def _write_headers(data: Bytes, body: int, layouts: Int64s, m: int, first: int, 
         p = restore_key(data, key_data + start, length, out, p)
         start = load_i32(data, value_offsets + 4 * row)
         length = load_i32(data, value_offsets + 4 * row + 4) - start
-        p = _write_binary(data, value_data + start, length, _present(data, bits, row), out, p)
+        p = write_binary(data, value_data + start, length, _present(data, bits, row), out, p)
     return p
 
 
@@ -268,9 +268,9 @@ def _write_rows(
         if key_length > key_end - key or value_length > value_end - value or headers > header_end - header:
             return -1
         key_present, value_present = _present(data, key_bits, r), _present(data, value_bits, r)
-        size = 1 + _small_varint_bytes(timestamp_delta) + _small_varint_bytes(offset_delta)
-        size += _binary_bytes(key_length, key_present) + _binary_bytes(value_length, value_present)
-        size += _small_varint_bytes(headers)
+        size = 1 + small_varint_bytes(timestamp_delta) + small_varint_bytes(offset_delta)
+        size += binary_bytes(key_length, key_present) + binary_bytes(value_length, value_present)
+        size += small_varint_bytes(headers)
         if headers:
             header_bytes = _header_bytes(data, body, layouts, m, header, header + headers, header_end)
             if header_bytes < 0:
@@ -280,8 +280,8 @@ def _write_rows(
         store_u8(out, p, 0)
         p = write_varint(out, p + 1, timestamp_delta)
         p = write_varint(out, p, offset_delta)
-        p = _write_binary(data, key_data + key, key_length, key_present, out, p)
-        p = _write_binary(data, value_data + value, value_length, value_present, out, p)
+        p = write_binary(data, key_data + key, key_length, key_present, out, p)
+        p = write_binary(data, value_data + value, value_length, value_present, out, p)
         p = write_varint(out, p, headers)
         if headers:
             p = _write_headers(data, body, layouts, m, header, header + headers, out, p)
@@ -310,7 +310,7 @@ def _write_control(headers: Int64s, b: int, out: Bytes, p: int) -> int:
 
 
 @compiled()
-def _write_header(headers: Int64s, b: int, records: int, out: Bytes, position: int, end: int) -> None:
+def write_header(headers: Int64s, b: int, records: int, out: Bytes, position: int, end: int) -> None:
     """Write the 61-byte header before the records at `out[position + 61:end]`."""
     store_big_i64(out, position, headers[b, at.BASE_OFFSET])
     store_big_i32(out, position + wire.BATCH_LENGTH, end - position - wire.BEFORE_BATCH_LENGTH)
@@ -376,7 +376,7 @@ def write_batches(
             return UNSOUND
         if end > max_bytes and plan[WRITTEN]:
             return OK
-        _write_header(headers, b, records, out, position, end)
+        write_header(headers, b, records, out, position, end)
         position = end
         ends[plan[WRITTEN]] = end
         plan[WRITTEN] += 1

@@ -320,7 +320,7 @@ def _encode_compressed(messages: MessageSet, start_offset: int, end_offset: int,
         written = int(plan[batch_writer.WRITTEN])
         begin = 0
         for batch, stop in enumerate(ends[:written].tolist(), first):
-            part = _compressed_batch(out[begin:stop])
+            part = compressed_batch(out[begin:stop])
             if parts and len(part) > left:
                 return _joined(parts, start_offset)
             parts.append(part)
@@ -335,7 +335,7 @@ def _joined(parts: list[bytes], next_offset: int) -> Encoded:
     return Encoded(memoryview(records), next_offset, len(records))
 
 
-def _compressed_batch(plain: Bytes) -> bytes:
+def compressed_batch(plain: Bytes) -> bytes:
     """Compress the records of an encoded batch with the codec in its attributes."""
     codec = int(plain[wire.ATTRIBUTES + 1]) & at.ATTRIBUTE_COMPRESSION_MASK
     if not codec:

@@ -91,7 +91,7 @@ class Accumulator:
             return batch, index
 
     def append_encoded(
-        self, topic: TopicQueues, partition: int, data: bytes, records: int, now_ms: int
+        self, topic: TopicQueues, partition: int, data: bytearray, records: int, now_ms: int
     ) -> Batch | None:
         """Add a batch of encoded records. Return it, None if there is no memory. partition: as for `append`."""
         with self._lock:
@@ -194,7 +194,7 @@ class Accumulator:
             for piece in (table.slice(0, half), table.slice(half)):
                 part = self._new_batch(batch.topic, batch.partition, batch.created_ms)
                 encoded = encode_batch(batch_from_arrow(piece, transactional=batch.is_transactional), batch.codec)
-                part.take_encoded(encoded, piece.num_rows)
+                part.take_encoded(bytearray(encoded), piece.num_rows)
                 part.charge(0)
                 parts.append(part)
         return parts

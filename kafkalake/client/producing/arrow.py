@@ -12,16 +12,17 @@ import pyarrow.compute as pc
 
 from kafkalake.client.partitioner import partitions_of_keys
 from kafkalake.client.producing.partitioners import Partitioner
-from kafkalake.client.record_sizes import cut, record_bytes
+from kafkalake.client.record_sizes import RECORD_OVERHEAD_BYTES, cut, record_bytes
 from kafkalake.errors import MessageTooLargeError, UnknownTopicOrPartitionError, with_retriable
 from kafkalake.record.schema import SCHEMA
-from kafkalake.wire.record_batch import batch_from_arrow, encode_batch
+from kafkalake.wire.arrow_batch import batch_from_arrow, cast_column
+from kafkalake.wire.column_writer import ColumnWriter
+from kafkalake.wire.record_batch import encode_batch
 
 STICKY = -1
 """In place of a partition: the sticky partitioner chooses."""
 
 Int32Array = npt.NDArray[np.int32]
-Int64Array = npt.NDArray[np.int64]
 
 
 class Topic(Protocol):
@@ -36,7 +37,7 @@ class EncodedBatch(NamedTuple):
     """An encoded batch of `records` records for a partition, or for `STICKY`."""
 
     partition: int
-    data: bytes
+    data: bytearray
     records: int
 
 
@@ -68,34 +69,48 @@ class ArrowEncoder:
         or `pyarrow.ArrowInvalid` for columns that are no records, `MessageTooLargeError` for a record that is too large, and
         `UnknownTopicOrPartitionError`; then nothing was yielded.
         """
-        whole = _records(records)
-        sizes = record_bytes(whole)
-        if len(sizes) and int(sizes.max()) > self._largest_record:
-            raise MessageTooLargeError(
-                f"a record of up to {sizes.max()} bytes is larger than max.request.size, {self._largest_record}"
-            )
+        whole = _records(records, now_ms)
+        self._check_sizes(whole)
         partitions = self._partitions(topic, records, whole, partition)
-        return self._batches(whole, sizes, partitions, now_ms)
+        return self._batches(whole, partitions, now_ms)
 
-    def _batches(
-        self, records: pa.RecordBatch, sizes: Int64Array, partitions: Int32Array | int, now_ms: int
-    ) -> Iterator[EncodedBatch]:
+    def _check_sizes(self, records: pa.RecordBatch) -> None:
+        if not len(records) or _largest(records) <= self._largest_record:
+            return
+        size = int(record_bytes(records).max())
+        if size > self._largest_record:
+            text = f"a record of up to {size} bytes is larger than max.request.size, {self._largest_record}"
+            raise MessageTooLargeError(text)
+
+    def _batches(self, records: pa.RecordBatch, partitions: Int32Array | int, now_ms: int) -> Iterator[EncodedBatch]:
         if isinstance(partitions, int):
-            for part in cut(records, sizes, self._batch_size):
-                yield self._encoded(partitions, part, now_ms)
+            yield from self._encoded(partitions, records, now_ms)
             return
         order = np.argsort(partitions, kind="stable")
-        records, sizes = records.take(pa.array(order)), sizes[order]
+        records = records.take(pa.array(order))
         numbers, counts = np.unique(partitions, return_counts=True)
         start = 0
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            for part in cut(records.slice(start, count), sizes[start : start + count], self._batch_size):
-                yield self._encoded(number, part, now_ms)
+            yield from self._encoded(number, records.slice(start, count), now_ms)
             start += count
 
-    def _encoded(self, partition: int, records: pa.RecordBatch, now_ms: int) -> EncodedBatch:
-        batch = batch_from_arrow(records, timestamp_ms=now_ms, transactional=self._is_transactional)
-        return EncodedBatch(partition, encode_batch(batch, self._codec), records.num_rows)
+    def _encoded(self, partition: int, records: pa.RecordBatch, now_ms: int) -> Iterator[EncodedBatch]:
+        names = records.schema.names
+        if "headers" in names:
+            for part in cut(records, record_bytes(records), self._batch_size):
+                batch = batch_from_arrow(part, timestamp_ms=now_ms, transactional=self._is_transactional)
+                yield EncodedBatch(partition, bytearray(encode_batch(batch, self._codec)), part.num_rows)
+            return
+        writer = ColumnWriter(
+            records.column("value"),
+            records.column("key") if "key" in names else None,
+            records.column("timestamp") if "timestamp" in names else None,
+            timestamp_ms=now_ms,
+            codec=self._codec,
+            transactional=self._is_transactional,
+        )
+        while writer.rows_left:
+            yield EncodedBatch(partition, *writer.write(self._batch_size, self._largest_record))
 
     def _partitions(
         self, topic: Topic, given: pa.RecordBatch | pa.Table, records: pa.RecordBatch, partition: int | None
@@ -138,20 +153,31 @@ def _check(topic: Topic, partitions: Int32Array) -> Int32Array:
     return partitions
 
 
-def _records(given: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
-    """Return the columns of records as one batch. Raise `ValueError` without a column `value`."""
+def _records(given: pa.RecordBatch | pa.Table, now_ms: int) -> pa.RecordBatch:
+    """Return the columns of records as one batch, with types as in `SCHEMA`. Raise `ValueError` without a column `value`."""
     if "value" not in given.column_names:
         raise ValueError("records need a column `value`")
-    names = [name for name in ("timestamp", "key", "value", "headers") if name in given.column_names]
-    arrays = [_column(given.column(name), name) for name in names]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+    columns = {
+        name: _joined(cast_column(given.column(name), SCHEMA.field(name), now_ms))
+        for name in ("timestamp", "key", "value", "headers")
+        if name in given.column_names
+    }
+    if "headers" in columns and not len(columns["headers"].values):
+        del columns["headers"]
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _column(array: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
-    """Return a column in one piece, keys, values and headers as in `SCHEMA`."""
+def _joined(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece."""
     if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):  # of some types, if there is no chunk or too much for one
-            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    wanted = SCHEMA.field(name).type
-    return array if name == "timestamp" or array.type == wanted else array.cast(wanted)
+        return pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    return array
+
+
+def _largest(records: pa.RecordBatch) -> int:
+    """Return an upper bound of the bytes of the largest record."""
+    if "headers" in records.schema.names:
+        return int(record_bytes(records).max())
+    names = [name for name in ("key", "value") if name in records.schema.names]
+    longest = [pc.max(pc.binary_length(records.column(name))).as_py() or 0 for name in names]
+    return int(sum(longest)) + RECORD_OVERHEAD_BYTES

@@ -129,12 +129,12 @@ class Batch:
             self._header_columns(),
             transactional=self.is_transactional,
         )
-        self.take_encoded(encode_batch(batch, self.codec), self.records)
+        self.take_encoded(bytearray(encode_batch(batch, self.codec)), self.records)
         self._keys, self._values, self._timestamps, self._headers = [], [], [], {}
 
-    def take_encoded(self, data: bytes, records: int) -> None:
+    def take_encoded(self, data: bytearray, records: int) -> None:
         """Take over encoded records instead of single ones."""
-        self.data = bytearray(data)
+        self.data = data
         self.records = records
         self.size = len(data)
 

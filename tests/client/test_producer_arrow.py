@@ -1,0 +1,114 @@
+"""Arrow batches as a producer cuts and spreads them, on simulated brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from simulated_producer import SimulatedProducer
+
+from kafkalake.client.partitioner import partitions_of_keys
+from kafkalake.client.producing.batch import ArrowFuture
+from kafkalake.client.producing.partitioners import partition_of_key
+from kafkalake.errors import MessageTooLargeError, UnknownTopicOrPartitionError
+from kafkalake.record.schema import HEADERS_TYPE
+
+VALUES = [b"%d" % n for n in range(200)]
+
+
+def send(producer: SimulatedProducer, columns: dict[str, Any], partition: int | None = None) -> ArrowFuture:
+    queues = producer.core.accumulator.topic("t")
+    assert queues is not None
+    encoded = producer.core.encode_arrow(queues, pa.table(columns), partition)
+    batches = [producer.core.try_append_encoded(queues, each) for each in encoded]
+    return ArrowFuture([batch for batch in batches if batch is not None])
+
+
+def spans(producer: SimulatedProducer, future: ArrowFuture) -> list[tuple[int, int, int]]:
+    producer.run(1_000)
+    return sorted((each.partition, each.base_offset, each.records) for each in future.get(0))
+
+
+def values_of(producer: SimulatedProducer) -> list[list[bytes]]:
+    return [producer.logs["t", partition].values for partition in (0, 1)]
+
+
+def test_rows_without_keys_go_in_batches() -> None:
+    producer = SimulatedProducer(batch_size=500).start()
+    found = spans(producer, send(producer, {"value": VALUES}))
+    assert sum(records for _, _, records in found) == 200
+    assert sorted(value for values in values_of(producer) for value in values) == sorted(VALUES)
+    assert {partition for partition, _, _ in found} == {0, 1}
+
+
+def test_keys_decide_as_for_single_records() -> None:
+    producer = SimulatedProducer(batch_size=500).start()
+    keys = [b"k%d" % (n % 7) for n in range(200)]
+    spans(producer, send(producer, {"key": keys, "value": VALUES}))
+    for partition, values in enumerate(values_of(producer)):
+        assert values == [
+            value for key, value in zip(keys, VALUES, strict=True) if partition_of_key(key, 2) == partition
+        ]
+    assert partitions_of_keys(pa.array(keys), 2).tolist() == [partition_of_key(key, 2) for key in keys]
+
+
+def test_a_column_names_the_partitions() -> None:
+    producer = SimulatedProducer().start()
+    assert spans(producer, send(producer, {"value": ["a", "b", "c"], "partition": [1, 0, 1]})) == [(0, 0, 1), (1, 0, 2)]
+    assert values_of(producer) == [[b"b"], [b"a", b"c"]]
+
+
+def test_one_partition_takes_all() -> None:
+    producer = SimulatedProducer().start()
+    assert spans(producer, send(producer, {"value": ["a", "b"], "key": ["x", None]}, partition=1)) == [(1, 0, 2)]
+
+
+class Last:
+    def partition(self, topic: str, key: Any, value: Any, partitions: int, available: Sequence[int]) -> int:
+        return partitions - 1
+
+
+def test_an_own_partitioner_is_asked() -> None:
+    producer = SimulatedProducer(parts={"partitioner": Last()}).start()
+    assert spans(producer, send(producer, {"value": ["a", "b"]})) == [(1, 0, 2)]
+
+
+def test_headers_and_timestamps_are_kept() -> None:
+    producer = SimulatedProducer().start()
+    headers = pa.array([[("h", b"1")], None], HEADERS_TYPE)
+    columns = {"value": ["a", "b"], "headers": headers, "timestamp": pa.array([5, None], pa.timestamp("us"))}
+    assert spans(producer, send(producer, columns, 0)) == [(0, 0, 2)]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4"])
+def test_batches_are_compressed(codec: str) -> None:
+    producer = SimulatedProducer(compression_type=codec).start()
+    spans(producer, send(producer, {"value": VALUES}, 0))
+    assert values_of(producer)[0] == VALUES
+
+
+def test_no_rows_are_delivered_at_once() -> None:
+    producer = SimulatedProducer().start()
+    future = send(producer, {"value": pa.array([], pa.binary())})
+    assert future.is_done and future.get(0) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "text"),
+    [
+        ({"key": ["a"]}, ValueError, "column `value`"),
+        ({"value": ["a"], "partition": [2]}, UnknownTopicOrPartitionError, "no partition 2"),
+        ({"value": ["a"], "partition": pa.array([None], pa.int32())}, ValueError, "has nulls"),
+        ({"value": ["a", "x" * 2_000_000]}, MessageTooLargeError, r"max\.request\.size"),
+        ({"value": [1.5]}, pa.ArrowNotImplementedError, "cast"),
+    ],
+)
+def test_what_is_no_record_is_refused_before_anything_is_sent(
+    columns: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    producer = SimulatedProducer().start()
+    with pytest.raises(error, match=text):
+        send(producer, columns)
+    assert not producer.core.accumulator.has_incomplete
