@@ -1,0 +1,406 @@
+"""Members of groups of both protocols as state machines: what they send after each event, and what they have the application do."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kafkalake.client.consuming.assignors import ASSIGNORS
+from kafkalake.client.consuming.classic_membership import ClassicMembership, State
+from kafkalake.client.consuming.consumer_membership import ConsumerMembership
+from kafkalake.client.consuming.membership import Change, GroupRequest, Membership
+from kafkalake.client.consuming.settings import ConsumerSettings
+from kafkalake.client.consuming.subscriptions import Subscriptions
+from kafkalake.client.requests import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from kafkalake.client.settings import parse_settings
+from kafkalake.errors import (
+    ConnectionLostError,
+    CoordinatorLoadInProgressError,
+    FencedInstanceIdError,
+    FencedMemberEpochError,
+    GroupMaxSizeReachedError,
+    IllegalGenerationError,
+    MemberIdRequiredError,
+    NotCoordinatorError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+    UnreleasedInstanceIdError,
+)
+from kafkalake.topic_partition import TopicPartition
+from kafkalake.wire.consumer_protocol import Subscription, decode_assignment, encode_assignment, encode_subscription
+from kafkalake.wire.messages.groups import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatResponse,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupResponse,
+    TopicPartitions,
+)
+from kafkalake.wire.messages.message import Message
+
+T = uuid.UUID(int=7)
+ALL = frozenset(("t", number) for number in range(4))
+
+
+@dataclass
+class Topics:
+    """The topics of the cluster. `counts`: None while metadata is not there."""
+
+    counts: dict[str, int] | None = field(default_factory=lambda: {"t": 4})
+    ids: dict[uuid.UUID, str] = field(default_factory=lambda: {T: "t"})
+    updates: int = 0
+
+    def partition_counts(self, topics: Collection[str]) -> Mapping[str, int] | None:
+        return self.counts
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        return self.ids.get(topic_id)
+
+    def topic_id(self, name: str) -> uuid.UUID | None:
+        return next((found for found, known in self.ids.items() if known == name), None)
+
+    def request_update(self) -> None:
+        self.updates += 1
+
+
+class Group:
+    """One member, its application, and what it sends to a coordinator."""
+
+    def __init__(self, protocol: str = "classic", assignors: tuple[str, ...] = ("range",), **given: object) -> None:
+        self.settings = parse_settings(ConsumerSettings, {"group.id": "g", "group.protocol": protocol, **given})
+        self.subscriptions = Subscriptions()
+        self.subscriptions.subscribe(["t"])
+        self.topics = Topics()
+        self.now_ms = 1_000
+        self.changes: list[Change] = []
+        self.sent: list[GroupRequest] = []
+        self.member: Membership
+        if protocol == "classic":
+            chosen = [ASSIGNORS[name] for name in assignors]
+            self.member = ClassicMembership(self.settings, chosen, self.subscriptions, self.topics.partition_counts)
+        else:
+            self.member = ConsumerMembership(self.settings, "me", self.subscriptions, self.topics)
+
+    def poll(self) -> Change | None:
+        """Let the application poll, and carry out what is asked of it. Return that."""
+        self.member.poll(self.now_ms)
+        change = self.member.change
+        if change is not None:
+            self.subscriptions.revoke(change.revoked | change.lost)
+            self.subscriptions.assign_by_group(change.assigned)
+            self.member.changed(self.now_ms)
+        return change
+
+    def requests(self) -> list[Any]:
+        """Return the APIs of what is sent now."""
+        found = self.member.requests(self.now_ms)
+        self.sent = found or self.sent
+        return [each.api for each in found]
+
+    def answer(self, response: Message) -> bool:
+        """Answer the last request."""
+        return self.member.take(self.sent[-1], response, self.now_ms)
+
+    def join(self, generation: int = 1, leader: str = "other", assigned: Collection[TopicPartition] = ALL) -> None:
+        """Go through a whole rebalance up to the application's part."""
+        assert self.requests() == [JOIN_GROUP]
+        self.answer(joined(generation, leader))
+        assert self.requests() == [SYNC_GROUP]
+        self.answer(synced(assigned))
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self.subscriptions.partitions)
+
+
+def joined(generation: int = 1, leader: str = "other", **values: Any) -> JoinGroupResponse:
+    data = encode_subscription(Subscription(("t",)))
+    members = [JoinGroupResponseMember(member_id=each, metadata=data) for each in ("me", "other")]
+    return JoinGroupResponse(
+        generation_id=generation, leader=leader, member_id="me", protocol_name="range", members=members, **values
+    )
+
+
+def synced(partitions: Collection[TopicPartition]) -> SyncGroupResponse:
+    return SyncGroupResponse(assignment=encode_assignment({"t": sorted(number for _, number in partitions)}))
+
+
+def stable(**given: Any) -> Group:
+    group = Group(**given)
+    group.poll()
+    group.join()
+    change = group.poll()
+    assert change is not None and change.added == ALL and change.is_complete
+    assert group.member.is_stable and group.assignment() == ALL
+    return group
+
+
+def test_a_member_joins_once_the_application_polls_and_asks_again_with_its_id() -> None:
+    group = Group()
+    assert group.requests() == []
+    assert group.poll() is None
+    assert group.requests() == [JOIN_GROUP] and group.sent[0].message.member_id == ""  # type: ignore[attr-defined]
+    assert group.requests() == []  # one at a time
+    group.answer(JoinGroupResponse(error_code=MemberIdRequiredError.code, member_id="me"))
+    assert group.requests() == [JOIN_GROUP] and group.sent[0].message.member_id == "me"  # type: ignore[attr-defined]
+
+
+def test_the_leader_assigns_once_it_knows_the_topics_and_joins_again_when_they_grow() -> None:
+    group = Group()
+    group.topics.counts = None
+    group.poll()
+    group.requests()
+    group.answer(joined(leader="me"))
+    assert group.requests() == [] and group.member.topics_needed == {"t"}
+    group.topics.counts = {"t": 3}
+    assert group.requests() == [SYNC_GROUP]
+    assignments = {each.member_id: each.assignment for each in group.sent[0].message.assignments}  # type: ignore[attr-defined]
+    assert decode_assignment(assignments["me"]) == (("t", 0), ("t", 1))
+    assert decode_assignment(assignments["other"]) == (("t", 2),)
+    group.answer(synced([("t", 0), ("t", 1)]))
+    group.poll()
+    group.member.metadata_changed()
+    assert group.member.is_stable
+    group.topics.counts = {"t": 4}
+    group.member.metadata_changed()
+    assert not group.member.is_stable
+
+
+def test_a_leader_that_is_told_to_skip_the_assignment_sends_none() -> None:
+    group = Group(**{"group.instance.id": "i"})
+    group.poll()
+    group.requests()
+    group.answer(joined(leader="me", skip_assignment=True))
+    assert group.requests() == [SYNC_GROUP] and group.sent[0].message.assignments == []  # type: ignore[attr-defined]
+
+
+def test_an_eager_member_gives_everything_up_before_it_joins_again() -> None:
+    group = stable()
+    group.now_ms += 3_000
+    assert group.requests() == [HEARTBEAT]
+    group.answer(HeartbeatResponse(error_code=RebalanceInProgressError.code))
+    assert not group.member.is_stable and group.requests() == []  # the application has to poll first
+    change = group.poll()
+    assert change is not None and change.revoked == ALL and group.assignment() == set()
+    group.join(2, assigned=[("t", 1)])
+    change = group.poll()
+    assert change is not None and change.added == {("t", 1)} and not change.revoked
+
+
+def test_a_cooperative_member_gives_up_what_goes_to_others_and_joins_again() -> None:
+    group = stable(assignors=("cooperative-sticky",))
+    group.member.commit_refused(RebalanceInProgressError.code)
+    assert group.poll() is None and group.assignment() == ALL
+    group.join(2, assigned=[("t", 0), ("t", 1)])
+    change = group.poll()
+    assert change is not None and change.revoked == {("t", 2), ("t", 3)} and group.assignment() == change.assigned
+    group.poll()
+    group.join(3, assigned=[("t", 0), ("t", 1)])
+    change = group.poll()
+    assert change is not None and not change.revoked and not change.added and group.member.is_stable
+
+
+@pytest.mark.parametrize("error", [UnknownMemberIdError, IllegalGenerationError])
+def test_a_member_that_is_no_more_has_lost_its_partitions(error: type[UnknownMemberIdError]) -> None:
+    group = stable()
+    for generation in (2, 3):  # once, and again
+        group.now_ms += 3_000
+        assert group.requests() == [HEARTBEAT]
+        group.answer(HeartbeatResponse(error_code=error.code))
+        change = group.poll()
+        assert change is not None and change.lost == ALL and not change.revoked
+        group.join(generation)
+        assert group.sent[-1].message.member_id == "me"  # type: ignore[attr-defined]
+        group.poll()
+        assert group.assignment() == ALL
+
+
+def test_an_interrupted_join_is_repeated() -> None:
+    group = Group()
+    group.poll()
+    group.requests()
+    group.member.failed(group.sent[0], ConnectionLostError("cut"), group.now_ms)
+    assert group.requests() == []
+    group.now_ms += 100
+    assert group.requests() == [JOIN_GROUP]
+    group.answer(JoinGroupResponse(error_code=CoordinatorLoadInProgressError.code))
+    group.now_ms += 100
+    assert group.requests() == [JOIN_GROUP]
+    assert not group.answer(JoinGroupResponse(error_code=NotCoordinatorError.code))
+    assert group.requests() == [JOIN_GROUP]
+    group.answer(joined())
+    assert group.requests() == [SYNC_GROUP]
+    group.answer(SyncGroupResponse(error_code=RebalanceInProgressError.code))
+    group.join(2)
+
+
+def test_heartbeats_come_in_their_interval_and_a_lost_one_is_repeated() -> None:
+    group = stable()
+    assert group.requests() == [] and group.member.next_deadline_ms(group.now_ms) == group.now_ms + 3_000
+    group.now_ms += 3_000
+    assert group.requests() == [HEARTBEAT] and group.requests() == []
+    group.member.failed(group.sent[-1], ConnectionLostError("cut"), group.now_ms)
+    group.now_ms += 3_000
+    assert group.requests() == [HEARTBEAT]
+    assert not group.member.is_silent(group.now_ms)
+    assert group.member.is_silent(group.now_ms + 45_000)
+    group.answer(HeartbeatResponse())
+    assert not group.member.is_silent(group.now_ms + 44_000)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_an_application_that_does_not_poll_loses_its_partitions_and_comes_back(protocol: str) -> None:
+    group = stable() if protocol == "classic" else stable_of_consumer_protocol()
+    for _ in range(120):
+        group.now_ms += 2_500
+        found = group.requests()
+        if LEAVE_GROUP in found or getattr(group.sent[-1].message, "member_epoch", 0) < 0:
+            break
+        if found:
+            group.answer(HeartbeatResponse() if protocol == "classic" else beaten(1))
+    else:
+        pytest.fail("it stays")
+    assert group.sent[0].api in (LEAVE_GROUP, CONSUMER_GROUP_HEARTBEAT)
+    change = group.poll()
+    assert change is not None and change.lost == ALL and group.assignment() == set()
+    group.poll()
+    assert group.requests()[-1] in (JOIN_GROUP, CONSUMER_GROUP_HEARTBEAT)
+
+
+@pytest.mark.parametrize("error", [FencedInstanceIdError, GroupMaxSizeReachedError])
+def test_what_cannot_be_repaired_is_raised_in_poll(error: type[FencedInstanceIdError]) -> None:
+    group = stable()
+    group.now_ms += 3_000
+    group.requests()
+    group.answer(HeartbeatResponse(error_code=error.code))
+    with pytest.raises(error):
+        group.poll()
+    assert group.requests() == []
+
+
+def test_a_static_member_leaves_nothing_behind_but_its_place() -> None:
+    assert stable(**{"group.instance.id": "i"}).member.leave(2_000) is None
+    leaving = stable().member.leave(2_000)
+    assert leaving is not None and leaving.api is LEAVE_GROUP
+
+
+# The consumer protocol
+
+
+def beaten(epoch: int, *numbers: int, topic: uuid.UUID = T) -> ConsumerGroupHeartbeatResponse:
+    assigned = Assignment(topic_partitions=[TopicPartitions(topic_id=topic, partitions=numbers)]) if numbers else None
+    return ConsumerGroupHeartbeatResponse(
+        member_id="me", member_epoch=epoch, heartbeat_interval=5_000, assignment=assigned
+    )
+
+
+def stable_of_consumer_protocol() -> Group:
+    group = Group("consumer")
+    assert group.requests() == []
+    group.poll()
+    assert group.requests() == [CONSUMER_GROUP_HEARTBEAT]
+    first: Any = group.sent[0].message
+    assert (first.member_epoch, first.subscribed_topic_names, first.topic_partitions) == (0, ["t"], [])
+    group.answer(beaten(1, 0, 1, 2, 3))
+    change = group.poll()
+    assert change is not None and change.added == ALL
+    assert group.requests() == [CONSUMER_GROUP_HEARTBEAT]  # says so at once
+    said: Any = group.sent[0].message
+    assert (said.member_epoch, said.subscribed_topic_names) == (1, None)
+    assert [each.partitions for each in said.topic_partitions] == [[0, 1, 2, 3]]
+    group.answer(beaten(1))
+    assert group.member.is_stable and group.requests() == []
+    return group
+
+
+def test_a_member_gives_up_what_is_not_in_its_target_and_says_so() -> None:
+    group = stable_of_consumer_protocol()
+    group.now_ms += 5_000
+    assert group.requests() == [CONSUMER_GROUP_HEARTBEAT]
+    said: Any = group.sent[0].message
+    assert said.topic_partitions is None  # nothing has changed
+    group.answer(beaten(1, 0, 1))
+    assert not group.member.is_stable
+    change = group.poll()
+    assert change is not None and change.revoked == {("t", 2), ("t", 3)} and change.assigned == {("t", 0), ("t", 1)}
+    assert group.requests() == [CONSUMER_GROUP_HEARTBEAT]
+    said = group.sent[0].message
+    assert [each.partitions for each in said.topic_partitions] == [[0, 1]]
+
+
+def test_a_fenced_member_has_lost_its_partitions_and_joins_with_everything() -> None:
+    group = stable_of_consumer_protocol()
+    for _ in range(2):  # once, and again
+        group.now_ms += 5_000
+        group.requests()
+        group.answer(ConsumerGroupHeartbeatResponse(error_code=FencedMemberEpochError.code))
+        assert group.requests() == []
+        change = group.poll()
+        assert change is not None and change.lost == ALL
+        group.poll()
+        assert group.requests() == [CONSUMER_GROUP_HEARTBEAT]
+        said: Any = group.sent[0].message
+        assert (said.member_epoch, said.subscribed_topic_names, said.topic_partitions) == (0, ["t"], [])
+        group.answer(beaten(3, 0, 1, 2, 3))
+        group.poll()
+        group.requests()
+        group.answer(beaten(3))
+        assert group.assignment() == ALL
+
+
+def test_after_a_lost_response_all_fields_are_sent_again() -> None:
+    group = stable_of_consumer_protocol()
+    group.now_ms += 5_000
+    group.requests()
+    group.member.failed(group.sent[0], ConnectionLostError("cut"), group.now_ms)
+    assert group.requests() == []
+    group.now_ms += 100
+    assert group.requests() == [CONSUMER_GROUP_HEARTBEAT]
+    said: Any = group.sent[0].message
+    assert said.subscribed_topic_names == ["t"] and [each.partitions for each in said.topic_partitions] == [
+        [0, 1, 2, 3]
+    ]
+    assert not group.answer(ConsumerGroupHeartbeatResponse(error_code=NotCoordinatorError.code))
+
+
+def test_a_topic_that_is_not_known_yet_is_assigned_once_it_is() -> None:
+    group = Group("consumer")
+    group.poll()
+    group.requests()
+    unknown = uuid.UUID(int=9)
+    group.answer(beaten(1, 0, topic=unknown))
+    assert group.poll() is None and group.topics.updates == 1 and not group.member.is_stable
+    group.topics.ids[unknown] = "u"
+    change = group.poll()
+    assert change is not None and change.added == {("u", 0)}
+
+
+def test_another_member_of_the_same_instance_is_raised_in_poll() -> None:
+    group = Group("consumer", **{"group.instance.id": "i"})
+    group.poll()
+    group.requests()
+    group.answer(ConsumerGroupHeartbeatResponse(error_code=UnreleasedInstanceIdError.code))
+    with pytest.raises(UnreleasedInstanceIdError):
+        group.poll()
+    leaving = stable_of_consumer_protocol().member.leave(2_000)
+    assert leaving is not None and leaving.message.member_epoch == -1  # type: ignore[attr-defined]
+
+
+def test_a_member_that_gives_up_and_is_lost_meanwhile_goes_on() -> None:
+    """The coordinator forgets the member while the application's listener runs."""
+    group = stable()
+    group.member.subscription_changed()
+    group.member.poll(group.now_ms)
+    change = group.member.change
+    assert change is not None and change.revoked == ALL
+    group.member.commit_refused(UnknownMemberIdError.code)
+    group.subscriptions.revoke(change.revoked)
+    group.member.changed(group.now_ms)
+    group.poll()
+    group.join(5)
+    group.poll()
+    assert isinstance(group.member, ClassicMembership) and group.member.state is State.STABLE

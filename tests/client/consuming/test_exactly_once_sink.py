@@ -1,0 +1,135 @@
+"""Each record once in SQLite: after failures at any statement, after repeats, and with two writers."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalake.client.consuming.exactly_once_sink import ConcurrentWriterError, ExactlyOnceSink
+from kafkalake.client.consuming.records import ConsumerRecord
+from kafkalake.errors import ConfigurationError
+
+
+def records(*offsets: int, partition: int = 0) -> list[ConsumerRecord[Any, Any]]:
+    return [ConsumerRecord("t", partition, each, 1, "CreateTime", None, b"v%d" % each, (), 0) for each in offsets]
+
+
+class FailingConnection:
+    """A connection of which the statement with number `fails_at` raises."""
+
+    def __init__(self, path: Path, fails_at: int) -> None:
+        self.connection = sqlite3.connect(path)
+        self.left = fails_at
+
+    def cursor(self) -> FailingConnection:
+        self._cursor = self.connection.cursor()
+        return self
+
+    @property
+    def rowcount(self) -> int:
+        return self._cursor.rowcount
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise sqlite3.OperationalError("disk I/O error")
+        self._cursor.execute(statement, parameters)
+
+    def fetchall(self) -> list[Any]:
+        return self._cursor.fetchall()
+
+    def close(self) -> None:
+        self._cursor.close()
+
+    def commit(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise sqlite3.OperationalError("disk I/O error")
+        self.connection.commit()
+
+    def rollback(self) -> None:
+        self.connection.rollback()
+
+
+def written(path: Path) -> list[tuple[int, int]]:
+    with sqlite3.connect(path) as connection:
+        return connection.execute("SELECT partition_number, record_offset FROM records ORDER BY 1, 2").fetchall()
+
+
+def test_what_was_written_before_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    sink = ExactlyOnceSink(sqlite3.connect(path))
+    assert sink.write(records(5, 6) + records(0, partition=1)) == 3
+    assert sink.write(records(5, 6, 8)) == 1  # 7 was compacted away, or is a marker
+    assert sink.write([]) == 0
+    again = ExactlyOnceSink(sqlite3.connect(path))
+    assert again.offsets() == {("t", 0): 9, ("t", 1): 1}
+    assert again.write(records(6, 8, 9)) == 1
+    assert written(path) == [(0, 5), (0, 6), (0, 8), (0, 9), (1, 0)]
+
+
+def test_a_failure_at_any_statement_leaves_nothing_and_the_next_write_all(tmp_path: Path) -> None:
+    for fails_at in range(1, 8):
+        path = tmp_path / f"db{fails_at}"
+        ExactlyOnceSink(sqlite3.connect(path)).write(records(0))
+        connection = FailingConnection(path, fails_at + 3)  # three for the tables
+        sink = ExactlyOnceSink(connection)
+        try:
+            sink.write(records(1, 2, 3))
+        except sqlite3.OperationalError:
+            assert written(path) == [(0, 0)]
+            sink.write(records(1, 2, 3))
+        assert written(path) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+def test_two_writers_of_one_partition_write_each_record_once(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    late: list[ExactlyOnceSink] = []
+
+    def insert_slowly(cursor: Any, record: ConsumerRecord[Any, Any]) -> None:
+        """Let the other one write first, once."""
+        if late:
+            late.pop().write(records(0, 1))
+        sink._insert_record(cursor, record)
+
+    other = ExactlyOnceSink(sqlite3.connect(path, isolation_level=None))
+    sink = ExactlyOnceSink(sqlite3.connect(path), insert=insert_slowly)
+    late.append(other)
+    assert sink.write(records(0, 1, 2)) == 1
+    assert written(path) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_writer_that_always_comes_second_gives_up(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    other = ExactlyOnceSink(sqlite3.connect(path))
+    upto = [0]
+
+    def insert_late(cursor: Any, record: ConsumerRecord[Any, Any]) -> None:
+        other.write(records(*range(upto[0], upto[0] + 5)))
+        upto[0] += 5
+        raise sqlite3.IntegrityError("UNIQUE constraint failed")
+
+    sink = ExactlyOnceSink(sqlite3.connect(path), insert=insert_late)
+    with pytest.raises(ConcurrentWriterError):
+        sink.write(records(*range(100)))
+    assert other.offsets() == {("t", 0): 15}
+
+
+def test_an_error_of_the_own_insert_is_not_taken_for_another_writer(tmp_path: Path) -> None:
+    def insert(cursor: Any, record: ConsumerRecord[Any, Any]) -> None:
+        raise sqlite3.IntegrityError("NOT NULL constraint failed")
+
+    sink = ExactlyOnceSink(sqlite3.connect(tmp_path / "db"), insert=insert)
+    with pytest.raises(sqlite3.IntegrityError):
+        sink.write(records(0))
+    assert sink.offsets() == {}
+
+
+@pytest.mark.parametrize("wrong", [{"table": "a b"}, {"offsets_table": "x;"}, {"paramstyle": "named"}])
+def test_names_that_are_none_are_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError):
+        ExactlyOnceSink(sqlite3.connect(":memory:"), **wrong)  # type: ignore[arg-type]
