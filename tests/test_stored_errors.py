@@ -23,6 +23,8 @@ READ_BY = {
     "broker/partitions/replica_fetch.py": {"corrupt"},
     "broker/partitions/scheduler.py": {"_failed"},
     "broker/groups/consumer.py": {"_failed"},
+    "client/consuming/aio.py": {"partial"},  # thrown into a script at once
+    "client/consuming/consumer.py": {"partial"},
     "metadata/tables/delta_table.py": {"_after_failure", "first_line"},
     "metadata/tables/opening.py": {"first_line"},
     "metadata/lease.py": {"_renew_in_lock_file"},

@@ -27,7 +27,7 @@ from kafkalake.client.consuming.subscriptions import EARLIEST, LATEST
 from kafkalake.client.errors import ClientTimeoutError, SerializationError
 from kafkalake.client.serialization import Deserializer
 from kafkalake.clock import Clock
-from kafkalake.errors import KafkaLakeError
+from kafkalake.errors import KafkaLakeError, as_value
 from kafkalake.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ Script: TypeAlias = Generator[Wait | Call, object, T]
 class RecordDeserializationError(SerializationError):
     """A record's key or value cannot be deserialized. The position stays at it: `seek` behind it to go on."""
 
-    def __init__(self, partition: TopicPartition, offset: int, reason: Exception) -> None:
+    def __init__(self, partition: TopicPartition, offset: int, reason: str) -> None:
         super().__init__(f"the record at offset {offset} of partition {partition[0]}-{partition[1]}: {reason}")
         self.partition = partition
         self.offset = offset
@@ -120,7 +120,9 @@ class ConsumerCalls:
             while len(found) < limit and (records := self.core.fetcher.take_records(limit - len(found))):
                 found += self._deserialized(records)
         except KafkaLakeError as error:
-            self._keep_or_raise(error, found)
+            if not found:
+                raise
+            self._error = as_value(error)  # raised in the next poll: records came before it
         return found
 
     def _take_arrow(self, limit: int) -> list[pa.RecordBatch]:
@@ -131,14 +133,10 @@ class ConsumerCalls:
                 found.append(batch)
                 rows += batch.num_rows
         except KafkaLakeError as error:
-            self._keep_or_raise(error, found)
+            if not found:
+                raise
+            self._error = as_value(error)  # raised in the next poll: records came before it
         return found
-
-    def _keep_or_raise(self, error: KafkaLakeError, found: list[T]) -> None:
-        """Raise an error in the next poll, if records came before it."""
-        if not found:
-            raise error
-        self._error = error
 
     def _deserialized(self, records: list[RawRecord]) -> Iterable[ConsumerRecord[Any, Any]]:
         key, value = self._key_deserializer, self._value_deserializer
@@ -153,7 +151,7 @@ class ConsumerCalls:
             except Exception as error:
                 partition = record.topic, record.partition
                 self.core.fetcher.return_to(partition, record.offset)
-                self._error = RecordDeserializationError(partition, record.offset, error)
+                self._error = RecordDeserializationError(partition, record.offset, str(error))
                 break
             found.append(tuple.__new__(ConsumerRecord, (*record[:5], made_key, made_value, *record[7:])))
         if not found:

@@ -6,7 +6,6 @@ poll, carry out `change` with their rebalance listener, and take records. Everyt
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
@@ -65,7 +64,7 @@ class ConsumerCore:
             self._commits = Commits(
                 settings, self._network, self._coordinator, lambda: self.identity, self._commit_refused
             )
-        self._errors: deque[KafkaLakeError] = deque(maxlen=_ERRORS_MAX)
+        self._errors: dict[str, KafkaLakeError] = {}
         self._is_fetching_committed = False
         self._metadata_version = -1
         self._subscription_version = 0
@@ -270,7 +269,8 @@ class ConsumerCore:
         self._network.send(asked.node_id, FETCH, asked.request, now_ms, timeout_ms=timeout_ms, done=done)
 
     def _report(self, error: KafkaLakeError) -> None:
-        self._errors.append(error)
+        if len(self._errors) < _ERRORS_MAX:
+            self._errors[str(error)] = as_value(error)
 
     # What faces call
 
@@ -292,7 +292,7 @@ class ConsumerCore:
         """Raise what the application has to hear of."""
         self.raise_unreachable(now_ms)
         if self._errors:
-            raise self._errors.popleft()
+            raise self._errors.pop(next(iter(self._errors)))
 
     def raise_unreachable(self, now_ms: int) -> None:
         """Raise `BrokerUnavailableError` if no broker was ever reached."""

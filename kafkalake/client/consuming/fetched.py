@@ -7,7 +7,7 @@ the aborted transactions by their first offset, and the control batch of each en
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -28,14 +28,15 @@ RawRecord = ConsumerRecord[bytes | None, bytes | None]
 
 
 def end_offset(data: Buffer, otherwise: int) -> int:
-    """Return the offset after the last whole batch in `data`, `otherwise` if there is none."""
+    """Return the offset after the whole batches in `data`, `otherwise` if that is larger or there are none."""
     position = 0
     while len(data) - position >= wire.RECORDS:
         base_offset, length = _OFFSET_AND_LENGTH.unpack_from(data, position)
         size = length + wire.BEFORE_BATCH_LENGTH
         if size < wire.RECORDS or size > len(data) - position:
             break
-        otherwise = base_offset + _DELTA.unpack_from(data, position + wire.LAST_OFFSET_DELTA)[0] + 1
+        end = base_offset + _DELTA.unpack_from(data, position + wire.LAST_OFFSET_DELTA)[0] + 1
+        otherwise = max(otherwise, end)
         position += size
     return int(otherwise)
 
@@ -43,6 +44,7 @@ def end_offset(data: Buffer, otherwise: int) -> int:
 class FetchedRecords:
     """See the module. `next_offset` is the offset after what was taken, `epoch` the leader epoch of the record before it.
 
+    end_offset: the offset after all of it.
     version: of the partition's state when the records were requested (`PartitionState.version`).
     """
 
@@ -59,6 +61,7 @@ class FetchedRecords:
         self.version = version
         self.size_bytes = len(data)
         self.next_offset = first_offset
+        self.end_offset = end_offset(data, first_offset)
         self.epoch = -1
         self.is_drained = False
         self.is_read_committed = aborted is not None
@@ -100,12 +103,13 @@ class FetchedRecords:
 
     def _next_batch(self) -> ProducerBatch | None:
         """Return the next batch with records to be seen."""
-        for batch in self._decoded():
+        while (batch := self._decode_next()) is not None:
             if self._is_visible(batch) and batch.rows and _end(batch) > self.next_offset:
                 self._batch = batch
                 return batch
             self.next_offset = max(self.next_offset, _end(batch))
             self.epoch = batch.header.item(at.LEADER_EPOCH)
+        assert self.next_offset == self.end_offset, "records of a response were skipped"
         self.is_drained = True
         return None
 
@@ -115,9 +119,9 @@ class FetchedRecords:
         self.epoch = self._batch.header.item(at.LEADER_EPOCH)
         self._batch, self._records, self._taken = None, [], 0
 
-    def _decoded(self) -> Iterator[ProducerBatch]:
+    def _decode_next(self) -> ProducerBatch | None:
         try:
-            yield from self._batches
+            return next(self._batches, None)
         except KafkaError as error:
             topic, number = self.partition
             place = f"partition {topic}-{number}, from offset {self.next_offset} on"

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from kafkalake.client.consuming.fetch_sessions import FetchSession, SessionRequest, WantedPartition
-from kafkalake.client.consuming.fetched import FetchedRecords, RawRecord, end_offset
+from kafkalake.client.consuming.fetched import FetchedRecords, RawRecord
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import PartitionState, Step, Subscriptions
 from kafkalake.client.requests import error_name
@@ -244,9 +244,8 @@ class Fetcher:
             return
         aborted = (data.aborted_transactions or ()) if self._settings.is_read_committed else None
         fetched = FetchedRecords(partition, state.version, state.fetch_offset, data.records, aborted)
-        end = end_offset(data.records, state.fetch_offset)
-        if end > state.fetch_offset:
-            state.fetched_up_to(end)
+        if fetched.end_offset > state.fetch_offset:
+            state.fetched_up_to(fetched.end_offset)
             self._fetched.append(fetched)
             self._held_bytes += fetched.size_bytes
             self._fetched_bytes += fetched.size_bytes

@@ -194,6 +194,7 @@ class OffsetLookups:
                     if truncated is not None and self._subscriptions.reset is None:
                         place = f"partition {partition[0]}-{partition[1]}"
                         self._report(LogTruncationError(f"{place} was truncated to offset {truncated}"))
+                        self._subscriptions.delay([partition], self._now_ms + self._settings.retry_backoff_max_ms)
 
     def _to_ask(self, step: Step, now_ms: int) -> dict[TopicPartition, PartitionState]:
         waiting = self._subscriptions.waiting(step, now_ms)

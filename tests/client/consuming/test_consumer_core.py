@@ -1,0 +1,391 @@
+"""A whole consumer over a simulated network: what is fetched, from whom, and where reading goes on after what may happen."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from record_batches import simple_batch
+from simulated_network import SimulatedBroker, SimulatedNetwork, SimulatedTopics
+
+from kafkalake.client.consuming.core import ConsumerCore
+from kafkalake.client.consuming.settings import ConsumerSettings
+from kafkalake.client.consuming.subscriptions import LogTruncationError, NoOffsetForPartitionError
+from kafkalake.client.requests import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from kafkalake.client.settings import parse_settings
+from kafkalake.errors import (
+    CorruptMessageError,
+    FetchSessionIdNotFoundError,
+    KafkaError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationError,
+)
+from kafkalake.record import layout as at
+from kafkalake.wire.messages.records import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchResponse,
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+    PartitionData,
+)
+from kafkalake.wire.record_batch import encode_batch
+
+P0, P1 = ("t", 0), ("t", 1)
+
+
+def encoded(first: int, values: Sequence[bytes], epoch: int = 0, **producer: Any) -> bytes:
+    """A batch at its place in a log."""
+    batch = simple_batch(values, **producer)
+    header = batch.header.copy()
+    header[at.BASE_OFFSET], header[at.LEADER_EPOCH] = first, epoch
+    offsets = np.frombuffer(batch.body, np.int64, len(values)).copy() + first
+    body = offsets.tobytes() + bytes(batch.body[len(values) * 8 :])
+    return encode_batch(type(batch)(np.frombuffer(body, np.uint8), batch.layout, header))
+
+
+@dataclass
+class Log:
+    """The log of a partition: batches by first offset."""
+
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+    start: int = 0
+    error: int = 0
+    aborted: list[tuple[int, int]] = field(default_factory=list)
+    epoch_ends: dict[int, int] = field(default_factory=dict)
+    replica: int = -1
+    batches_max: int = 1
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1][1] if self.batches else self.start
+
+    def append(self, *values: bytes, epoch: int = 0, **producer: Any) -> None:
+        first = self.end
+        self.batches.append((first, first + len(values), encoded(first, values, epoch, **producer)))
+
+    def read(self, offset: int) -> tuple[int, bytes]:
+        """(error, bytes) from an offset on: up to `batches_max` batches."""
+        if self.error:
+            return self.error, b""
+        if not self.start <= offset <= self.end:
+            return OffsetOutOfRangeError.code, b""
+        return 0, b"".join([data for _, end, data in self.batches if offset < end][: self.batches_max])
+
+
+class World:
+    """Two brokers, the topic t with a partition led by each, and a consumer that is assigned both."""
+
+    def __init__(self, **given: object) -> None:
+        self.brokers = [SimulatedBroker(1), SimulatedBroker(2)]
+        self.topics = SimulatedTopics(self.brokers, {"t": [1, 2]})
+        self.logs = {P0: Log(), P1: Log()}
+        self.fetches: list[tuple[int, Any]] = []
+        self.session_error = 0
+        for broker in self.brokers:
+            broker.handlers[FETCH] = lambda request, node=broker.node_id: self.fetch(node, request)
+            broker.handlers[LIST_OFFSETS] = self.list_offsets
+            broker.handlers[OFFSET_FOR_LEADER_EPOCH] = self.epoch_ends
+        self.sessions: dict[int, dict[tuple[str, int], int]] = {}
+        settings = parse_settings(
+            ConsumerSettings, {"bootstrap.servers": "b1:9092", "auto.offset.reset": "earliest", **given}
+        )
+        self.core = ConsumerCore(settings, [], "me", Random(1))
+        self.network = SimulatedNetwork(self.core, self.brokers)
+
+    def fetch(self, node: int, request: Any) -> FetchResponse | None:
+        self.fetches.append((node, request))
+        if self.session_error:
+            code, self.session_error = self.session_error, 0
+            return FetchResponse(error_code=code)
+        session = self.sessions.setdefault(node, {})
+        if request.session_epoch <= 0:
+            session.clear()
+        named = {
+            (topic.topic, each.partition): each.fetch_offset for topic in request.topics for each in topic.partitions
+        }
+        session.update(named)
+        for topic in request.forgotten_topics_data:
+            for number in topic.partitions:
+                session.pop((topic.topic, number), None)
+        parts = [
+            data for (_, number), offset in session.items() if (data := self.part(node, number, offset)) is not None
+        ]
+        if not parts:
+            return None  # waits for records, for longer than the test
+        return FetchResponse(session_id=node, responses=[FetchableTopicResponse(topic="t", partitions=parts)])
+
+    def part(self, node: int, number: int, offset: int) -> PartitionData | None:
+        log = self.logs["t", number]
+        leader = self.topics.leaders["t"][number]
+        error, data = log.read(offset) if node in (leader, log.replica) else (NotLeaderOrFollowerError.code, b"")
+        redirect = log.replica if node == leader and log.replica >= 0 else -1
+        if not error and not data and redirect < 0:
+            return None
+        return PartitionData(
+            partition_index=number,
+            error_code=error,
+            high_watermark=log.end,
+            last_stable_offset=log.end,
+            log_start_offset=log.start,
+            records=None if redirect >= 0 else data,
+            preferred_read_replica=redirect,
+            aborted_transactions=[AbortedTransaction(producer_id=p, first_offset=o) for p, o in log.aborted],
+        )
+
+    def list_offsets(self, request: Any) -> ListOffsetsResponse:
+        found = [
+            ListOffsetsPartitionResponse(
+                partition_index=each.partition_index,
+                offset=self.logs["t", each.partition_index].start
+                if each.timestamp == -2
+                else self.logs["t", each.partition_index].end,
+            )
+            for topic in request.topics
+            for each in topic.partitions
+        ]
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=found)])
+
+    def epoch_ends(self, request: Any) -> OffsetForLeaderEpochResponse:
+        found = [
+            OffsetForLeaderEpochEndOffset(
+                partition=each.partition,
+                leader_epoch=each.leader_epoch,
+                end_offset=self.logs["t", each.partition].epoch_ends.get(each.leader_epoch, -1),
+            )
+            for topic in request.topics
+            for each in topic.partitions
+        ]
+        return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=found)])
+
+    def end_waits(self) -> None:
+        """End the requests that wait for records."""
+        for broker in self.brokers:
+            self.network.cut(broker)
+
+    def assign(self, *partitions: tuple[str, int]) -> None:
+        self.core.assign(partitions or (P0, P1), self.network.now_ms)
+
+    def read(self, milliseconds: int = 3_000, limit: int = 1_000) -> list[bytes]:
+        """The values of all records that come in some time, as an application that polls again and again."""
+        found: list[bytes] = []
+        for _ in range(milliseconds // 50):
+            self.network.run(50)
+            self.core.begin_poll(self.network.now_ms)
+            while records := self.core.fetcher.take_records(limit):
+                found += [record.value or b"" for record in records]
+        return found
+
+
+def test_records_of_all_partitions_come_in_order_and_positions_follow() -> None:
+    world = World()
+    world.logs[P0].append(b"a", b"b")
+    world.logs[P0].append(b"c")
+    world.logs[P1].append(b"x")
+    world.assign()
+    found = world.read()
+    assert sorted(found) == [b"a", b"b", b"c", b"x"] and [each for each in found if each < b"x"] == [b"a", b"b", b"c"]
+    assert {each: at.offset for each, at in world.core.positions().items()} == {P0: 3, P1: 1}
+    world.logs[P0].append(b"d")
+    world.network.run(40_000)  # the request that waits for records ends in a timeout, and the next has them
+    assert world.read() == [b"d"]
+
+
+def test_what_comes_next_is_fetched_while_records_are_held_and_a_paused_partition_is_not() -> None:
+    world = World()
+    for number in range(6):
+        world.logs[P0].append(b"%d" % number)
+    world.assign(P0)
+    world.core.begin_poll(0)
+    world.network.run(1_000)
+    asked = [each.fetch_offset for _, request in world.fetches for topic in request.topics for each in topic.partitions]
+    assert asked == [0, 1]  # two responses ahead
+    assert [record.value for record in world.core.fetcher.take_records(10)] == [b"0"]
+    world.core.subscriptions.pause([P0])
+    world.network.run(1_000)
+    assert len(world.fetches) == 2 and not world.core.fetcher.has_records
+    world.core.subscriptions.resume([P0])
+    assert world.read() == [b"1", b"2", b"3", b"4", b"5"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_a_response_may_have_several_batches(limit: int) -> None:
+    world = World()
+    world.logs[P0].batches_max = 3
+    values = [b"%d" % number for number in range(14)]
+    for first in range(0, 14, 2):
+        world.logs[P0].append(*values[first : first + 2])
+    world.assign(P0)
+    assert world.read(limit=limit) == values
+    world.core.subscriptions.seek(P0, 3)
+    world.end_waits()
+    world.network.run(500)
+    arrow = []
+    while len(arrow) < 11:
+        world.network.run(50)
+        world.core.begin_poll(world.network.now_ms)
+        while (batch := world.core.fetcher.take_arrow()) is not None:
+            arrow += list(zip(batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True))
+    assert arrow == list(enumerate(values))[3:]
+
+
+def test_what_was_fetched_is_dropped_after_a_seek_and_records_before_the_position_are_cut() -> None:
+    world = World()
+    world.logs[P0].append(b"a", b"b", b"c", b"d")
+    world.assign(P0)
+    assert world.read() == [b"a", b"b", b"c", b"d"]
+    world.core.subscriptions.seek(P0, 2)
+    world.network.run(500)
+    world.core.subscriptions.seek(P0, 1)
+    world.end_waits()
+    assert world.read(limit=1) == [b"b", b"c", b"d"]
+    world.end_waits()
+    world.network.hold_answers()
+    world.core.subscriptions.seek(P0, 0)
+    world.network.run(100)
+    world.core.subscriptions.seek(P0, 3)  # while the response for 0 is under way
+    world.network.deliver()
+    assert world.read() == [b"d"]
+
+
+def test_an_offset_that_is_not_in_the_log_is_reset_or_raised() -> None:
+    world = World()
+    world.logs[P0].append(b"a")
+    world.assign(P0)
+    world.core.subscriptions.seek(P0, 9)
+    assert world.read() == [b"a"]
+    strict = World(**{"auto.offset.reset": "none"})
+    strict.assign(P0)
+    with pytest.raises(NoOffsetForPartitionError):
+        strict.read()
+    strict.core.subscriptions.seek(P0, 9)
+    with pytest.raises(OffsetOutOfRangeError):
+        strict.read()
+    strict.core.subscriptions.seek(P0, 0)
+    strict.logs[P0].append(b"a")
+    assert strict.read() == [b"a"]  # it goes on
+
+
+def test_a_leader_that_moves_is_followed_and_a_cut_connection_survived_again_and_again() -> None:
+    world = World()
+    world.logs[P0].append(b"a")
+    world.assign(P0)
+    assert world.read() == [b"a"]
+    for number, leader in enumerate((2, 1, 2)):
+        world.topics.move("t", 0, leader)
+        world.logs[P0].epoch_ends = {0: 100}
+        world.logs[P0].append(b"%d" % number)
+        for broker in world.brokers:
+            world.network.cut(broker)
+        assert world.read() == [b"%d" % number]
+    world.brokers[1].is_up = False
+    world.network.cut(world.brokers[1])
+    assert world.read() == []
+    world.logs[P0].append(b"z")
+    world.brokers[1].is_up = True
+    assert world.read(5_000) == [b"z"]
+
+
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+def test_a_truncation_is_found_when_the_leader_is_another_one(reset: str) -> None:
+    world = World(**{"auto.offset.reset": reset})
+    world.assign(P0)
+    world.core.subscriptions.seek(P0, 0)
+    world.logs[P0].append(b"a", b"b", b"c")
+    assert world.read() == [b"a", b"b", b"c"]
+    world.logs[P0] = Log(epoch_ends={0: 2})
+    world.logs[P0].append(b"a", b"b")
+    world.logs[P0].append(b"C", epoch=1)
+    world.topics.move("t", 0, 2)
+    world.core.metadata.request_update()
+    if reset == "none":
+        with pytest.raises(LogTruncationError):
+            world.read()
+    else:
+        assert world.read() == [b"C"]
+
+
+def test_a_replica_that_the_leader_names_is_fetched_from_until_it_fails() -> None:
+    world = World()
+    world.logs[P0].replica = 2
+    world.logs[P0].append(b"a")
+    world.assign(P0)
+    assert world.read() == [b"a"] and world.fetches[-1][0] == 2
+    world.brokers[1].is_up = False
+    world.network.cut(world.brokers[1])
+    world.logs[P0].replica = -1
+    world.logs[P0].append(b"b")
+    assert world.read() == [b"b"] and world.fetches[-1][0] == 1
+
+
+def test_a_session_names_what_is_new_and_begins_anew_when_the_broker_has_forgotten_it() -> None:
+    world = World()
+    world.topics.leaders["t"] = [1, 1]
+    world.logs[P0].append(b"a")
+    world.assign()
+    world.read()
+    later = world.fetches[-1][1]
+    assert later.session_id == 1 and later.session_epoch > 0
+    assert [each.partition for topic in later.topics for each in topic.partitions] == [0]  # the other is as before
+    world.session_error = FetchSessionIdNotFoundError.code
+    world.logs[P1].append(b"b")
+    world.network.cut(world.brokers[0])
+    assert world.read() == [b"b"]
+
+
+def test_aborted_transactions_are_left_out_if_the_consumer_wants_it() -> None:
+    for level, expected in (("read_committed", [b"b"]), ("read_uncommitted", [b"a", b"b"])):
+        world = World(**{"isolation.level": level})
+        world.logs[P0].batches_max = 3
+        world.logs[P0].append(b"a", producer_id=5, epoch=0, sequence=0, transactional=True)
+        world.logs[P0].append(b"b", producer_id=6, epoch=0, sequence=0, transactional=True)
+        world.logs[P0].aborted = [(5, 0)]
+        world.assign(P0)
+        assert world.read() == expected
+        assert world.core.positions()[P0].offset == 2
+
+
+def test_corrupt_bytes_and_refusals_are_raised_and_reading_goes_on() -> None:
+    world = World()
+    world.logs[P0].append(b"a")
+    world.logs[P0].append(b"b")
+    first, end, data = world.logs[P0].batches[1]
+    world.logs[P0].batches[1] = first, end, data[:-1] + bytes([data[-1] ^ 1])
+    world.assign(P0)
+    found: list[bytes] = []
+    for _ in range(2):  # the position stays at the invalid batch
+        with pytest.raises(CorruptMessageError, match="partition t-0, from offset 1 on"):
+            found += world.read()
+    world.logs[P0].batches[1] = first, end, data
+    world.end_waits()
+    assert world.read() == [b"b"]
+    world.logs[P0].error = TopicAuthorizationError.code
+    world.core.subscriptions.seek(P0, 0)
+    world.end_waits()
+    with pytest.raises(KafkaError):
+        world.read()
+    world.logs[P0].error = 0
+    assert world.read() == [b"a", b"b"]
+
+
+def test_a_topic_made_again_is_read_from_where_a_new_one_is() -> None:
+    world = World()
+    world.logs[P0].append(b"a", b"b")
+    world.assign(P0)
+    world.core.subscriptions.seek(P0, 1)
+    assert world.read() == [b"b"]
+    state = world.core.subscriptions.partitions[P0]
+    world.core.subscriptions.follow_leader(P0, uuid.UUID(int=1), 0)
+    world.core.subscriptions.follow_leader(P0, uuid.UUID(int=2), 0)
+    assert state.position is None
+    assert world.read() == [b"a", b"b"]

@@ -1,0 +1,264 @@
+"""`kafkalake.Consumer` and its asynchronous twin on each kind of broker: groups, offsets, transactions, a broker that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from typing import Any
+
+import confluent_kafka
+import pytest
+from kafka_clients import create_topic
+from kafka_reference import BrokerProcess
+from waiting import wait_until
+
+import kafkalake
+from kafkalake import aio
+from kafkalake.client.consuming.consumer import Consumer
+from kafkalake.client.consuming.listeners import RebalanceListener
+from kafkalake.client.errors import ClientClosedError, IllegalStateError, WakeupError
+from kafkalake.client.records import OffsetAndMetadata
+from kafkalake.errors import BrokerUnavailableError
+from kafkalake.topic_partition import TopicPartition
+
+PARTITIONS = 4
+
+
+def produce(broker: BrokerProcess, topic: str, values: Collection[bytes], partitions: int = PARTITIONS) -> None:
+    """Write with another client, values in turn to the partitions."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number, value in enumerate(values):
+        producer.produce(topic, value=value, key=b"k", headers=[("h", b"1")], partition=number % partitions)
+    assert producer.flush(60) == 0
+
+
+def consumer(broker: BrokerProcess, **given: Any) -> Consumer:
+    quick: dict[str, Any] = {"heartbeat.interval.ms": 100, "session.timeout.ms": 6_000, "auto.offset.reset": "earliest"}
+    return kafkalake.Consumer({"bootstrap.servers": broker.bootstrap_servers, **quick, **given})
+
+
+class Heard(RebalanceListener):
+    """What a listener heard, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, set[TopicPartition]]] = []
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self.calls.append(("assigned", set(partitions)))
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.calls.append(("revoked", set(partitions)))
+
+
+def values_until(reader: Consumer, count: int, timeout_s: float = 60) -> list[bytes]:
+    found: list[bytes] = []
+
+    def poll() -> bool:
+        found.extend(record.value for record in reader.poll(0.2))
+        return len(found) >= count
+
+    wait_until(poll, lambda: f"{len(found)} of {count}", timeout_s)
+    return found
+
+
+@pytest.fixture
+def four(any_broker: BrokerProcess, topic: str) -> Iterator[BrokerProcess]:
+    """A broker with the test's topic, of four partitions."""
+    create_topic(any_broker.bootstrap_servers, topic, PARTITIONS)
+    yield any_broker
+
+
+PROTOCOLS = [
+    pytest.param({"partition.assignment.strategy": "range"}, id="eager"),
+    pytest.param({"partition.assignment.strategy": "cooperative-sticky"}, id="cooperative"),
+    pytest.param({"group.protocol": "consumer"}, id="consumer-protocol"),
+]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_members_share_the_partitions_and_take_over_those_of_one_that_leaves(
+    four: BrokerProcess, topic: str, protocol: dict[str, str]
+) -> None:
+    wanted = {b"%d" % number for number in range(40)}
+    produce(four, topic, sorted(wanted))
+    group = {"group.id": f"g-{uuid.uuid4().hex[:8]}", "enable.auto.commit": False, **protocol}
+    everything = {(topic, number) for number in range(PARTITIONS)}
+    heard = Heard()
+    with consumer(four, **group) as first:
+        first.subscribe(topic, listener=heard)
+        assert set(values_until(first, 40)) == wanted
+        assert first.assignment() == everything and heard.calls[0] == ("assigned", everything)
+        first.commit()
+        with consumer(four, **group) as second:
+            second.subscribe([topic])
+
+            def shared() -> bool:
+                first.poll(0.05)
+                second.poll(0.05)
+                return len(first.assignment()) == len(second.assignment()) == 2
+
+            wait_until(shared)
+            assert first.assignment() | second.assignment() == everything
+            produce(four, topic, [b"more %d" % number for number in range(4)])
+            found: list[bytes] = []
+
+            def all_found() -> bool:
+                found.extend(record.value for reader in (first, second) for record in reader.poll(0.05))
+                return len(found) >= 4
+
+            wait_until(all_found)
+            assert sorted(found) == [b"more %d" % number for number in range(4)]  # each once: offsets were committed
+            first.commit()
+            second.commit()
+        wait_until(lambda: not first.poll(0.05) and first.assignment() == everything)
+        committed = first.committed(everything)
+        assert sum(each.offset for each in committed.values() if each) == 44
+    assert heard.calls[-1] == ("revoked", everything)
+
+
+def test_offsets_are_found_sought_committed_and_paused(four: BrokerProcess, topic: str) -> None:
+    produce(four, topic, [b"%d" % number for number in range(10)], 1)
+    place = topic, 0
+    with consumer(four, **{"group.id": f"g-{uuid.uuid4().hex[:8]}", "max.poll.records": 3}) as reader:
+        reader.assign([place])
+        records = reader.poll(30)
+        assert [record.offset for record in records] == [0, 1, 2] and reader.position(place) == 3
+        assert (records[0].key, records[0].headers) == (b"k", (("h", b"1"),))
+        reader.seek(place, 8)
+        assert [record.offset for record in reader.poll(30)] == [8, 9]
+        assert reader.lag(place) == 0
+        assert reader.beginning_offsets([place]) == {place: 0} and reader.end_offsets([place]) == {place: 10}
+        found = reader.offsets_for_times({place: records[2].timestamp, (topic, 1): 0})[place]
+        assert found is not None and found.offset <= 2
+        assert reader.offsets_for_times({place: 4_000_000_000_000}) == {place: None}
+        reader.commit({place: OffsetAndMetadata(5, None, "note")})
+        assert reader.committed([place, (topic, 1)]) == {place: OffsetAndMetadata(5, None, "note"), (topic, 1): None}
+        ended: list[Any] = []
+        reader.commit_async(callback=lambda offsets, error: ended.append((offsets[place].offset, error)))
+        wait_until(lambda: not reader.poll(0.05) and ended)
+        assert ended == [(10, None)]
+        reader.pause([place])
+        reader.seek_to_beginning([place])
+        assert reader.position(place) == 0 and reader.poll(0.3) == []
+        reader.resume([place])
+        batches = reader.poll_arrow(30)
+        assert [one for batch in batches for one in batch.column("value").to_pylist()] == [b"%d" % n for n in range(10)]
+        assert {info.partition for info in reader.partitions_for(topic)} == set(range(PARTITIONS))
+        assert topic in reader.topics()
+
+
+def test_offsets_are_committed_by_poll_and_close(four: BrokerProcess, topic: str) -> None:
+    produce(four, topic, [b"%d" % number for number in range(8)])
+    group = {"group.id": f"g-{uuid.uuid4().hex[:8]}", "auto.commit.interval.ms": 0}
+    with consumer(four, **group) as reader:
+        reader.subscribe(pattern=f"{topic}.*")
+        values_until(reader, 8)
+    with consumer(four, **group) as reader:
+        reader.subscribe([topic])
+        produce(four, topic, [b"new"], 1)
+        assert values_until(reader, 1) == [b"new"]
+
+
+def test_aborted_records_are_not_seen_by_read_committed(four: BrokerProcess, topic: str) -> None:
+    settings = {"bootstrap.servers": four.bootstrap_servers, "transactional.id": f"id-{topic}"}
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions(60)
+    for value, commits in ((b"a", True), (b"b", False), (b"c", True)):
+        producer.begin_transaction()
+        producer.produce(topic, value=value, partition=0)
+        producer.flush(60)
+        (producer.commit_transaction if commits else producer.abort_transaction)(60)
+    for level, expected in (("read_committed", [b"a", b"c"]), ("read_uncommitted", [b"a", b"b", b"c"])):
+        with consumer(four, **{"isolation.level": level}) as reader:
+            reader.assign([(topic, 0)])
+            assert values_until(reader, len(expected)) == expected
+            wait_until(lambda: not reader.poll(0.05) and reader.position((topic, 0)) == 6)  # behind the last marker
+            reader.seek_to_beginning()
+            rows = [one for batch in reader.poll_arrow(30) for one in batch.column("value").to_pylist()]
+            assert rows and rows == expected[: len(rows)]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_broker_that_is_killed_and_restarted_is_survived_twice(
+    four: BrokerProcess, topic: str, protocol: str
+) -> None:
+    group = {"group.id": f"g-{uuid.uuid4().hex[:8]}", "group.protocol": protocol}
+    produce(four, topic, [b"0"])
+    with consumer(four, **group) as reader:
+        reader.subscribe([topic])
+        found = values_until(reader, 1)
+        reader.commit()
+        for number in (1, 2):
+            four.kill()
+            assert reader.poll(0.2) == []
+            four.start()
+            produce(four, topic, [b"%d" % number])
+            found += values_until(reader, 1, 90)
+        assert found == [b"0", b"1", b"2"]
+
+
+def test_the_asynchronous_consumer_reads_in_a_group(four: BrokerProcess, topic: str) -> None:
+    produce(four, topic, [b"%d" % number for number in range(8)])
+    heard: list[Collection[TopicPartition]] = []
+
+    class Listener(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+            await asyncio.sleep(0)
+            heard.append(partitions)
+
+    async def read() -> list[Any]:
+        settings = {"bootstrap.servers": four.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
+        found: list[Any] = []
+        async with aio.Consumer(settings, value_deserializer="json") as reader:
+            reader.subscribe([topic], listener=Listener())
+            async for record in reader:
+                found.append(record.value)
+                if len(found) == 8:
+                    break
+            await reader.commit()
+            committed = await reader.committed([(topic, number) for number in range(PARTITIONS)])
+            assert [each.offset for each in committed.values() if each is not None] == [2] * PARTITIONS
+        return found
+
+    assert sorted(asyncio.run(asyncio.wait_for(read(), 60))) == list(range(8))
+    assert len(heard[0]) == PARTITIONS
+
+
+def test_one_thread_at_a_time_uses_a_consumer_and_any_may_wake_it_up(four: BrokerProcess, topic: str) -> None:
+    with closing(consumer(four)) as reader:
+        reader.assign([(topic, 0)])
+        errors: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                reader.poll(60)
+            except WakeupError as error:
+                errors.append(error)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+
+        def is_refused() -> bool:
+            try:
+                reader.assignment()
+            except IllegalStateError:
+                return True
+            return False
+
+        wait_until(is_refused)
+        reader.wakeup()
+        waiting.join(30)
+        assert len(errors) == 1
+        assert reader.assignment() == {(topic, 0)}
+    with pytest.raises(ClientClosedError):
+        reader.poll()
+
+
+def test_a_wrong_address_is_said_within_seconds() -> None:
+    with closing(kafkalake.Consumer(bootstrap_servers="127.0.0.1:1")) as reader:
+        reader.assign([("t", 0)])
+        with pytest.raises(BrokerUnavailableError):
+            reader.poll(30)
