@@ -48,6 +48,20 @@ def test_names_are_text_whatever_is_in_them(name: str) -> None:
     assert "<b>&" not in content
 
 
+def test_a_group_has_a_link() -> None:
+    content = page(Path("/lake"), NOW_MS, [lag("a b'<"), lag("etl")], [], {})
+    assert "<h2 id='group-etl'><a href='#group-etl'>etl</a></h2>" in content
+    assert "<h2 id='group-a%20b%27%3C'><a href='#group-a%20b%27%3C'>" in content
+
+
+@pytest.mark.process
+def test_ticks_are_whole_times_also_where_seconds_are_between_them() -> None:
+    times = [NOW + timedelta(seconds=10 * number) for number in range(6)]
+    picture = plot([(Line("etl", times, [1.0] * 6), "#000000")]).decode()
+    assert "12:00:10" in picture
+    assert not re.search(r">\s*\d\d\s*</text>", picture)
+
+
 def test_what_cannot_be_drawn_is_said() -> None:
     assert "No group has committed offsets in these topics" in page(Path("/lake"), NOW_MS, [], [], {})
     once = page(Path("/lake"), NOW_MS, [lag("etl")], [], {("etl", "clicks"): line("clicks", [5.0])})

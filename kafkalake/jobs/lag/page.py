@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +36,7 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h1, h2, p, li { overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; margin: 0 0 .2rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .3rem; }
+h2 a { color: inherit; text-decoration: none; }
 h3 { font-size: .95rem; font-weight: 600; margin: .8rem 0 .2rem; }
 p.when, p.more { color: var(--soft); margin: .2rem 0 1rem; }
 .alerts { background: var(--alert); border-left: 4px solid #d1495b; padding: .5rem 1rem; }
@@ -86,7 +88,7 @@ def page(lake: Path, now_ms: int, rows: Sequence[Lag], raised: Sequence[Alert], 
     if len(overview) > 1:
         parts.append(_figure("The groups that are furthest behind: records, UTC", overview))
     for group in order[:GROUPS_PLOTTED]:
-        parts.append(f"<h2>{html.escape(group)}</h2>")
+        parts.append(_heading(group))
         parts.append(
             _figure("Lag over time: records, UTC", [line for (name, _), line in history.items() if name == group])
         )
@@ -98,6 +100,12 @@ def page(lake: Path, now_ms: int, rows: Sequence[Lag], raised: Sequence[Alert], 
         parts.append(_table(rest[:ROWS_MAX], with_group=True))
         parts.append(_more_rows(len(rest)))
     return "".join([*parts, "</body></html>\n"])
+
+
+def _heading(group: str) -> str:
+    """Return the heading of a group, which is a link to itself."""
+    name = f"group-{quote(group, safe='')}"
+    return f"<h2 id='{name}'><a href='#{name}'>{html.escape(group)}</a></h2>"
 
 
 def _alerts(raised: Sequence[Alert]) -> str:

@@ -17,6 +17,9 @@ POINTS_MAX = 400
 """Maximum of one line: a lake measured every minute has 10,000 points per week."""
 COLOURS = ("#0b6e99", "#d1495b", "#4f8f6b", "#c98a12", "#7b5ea7", "#8d6a4f", "#3f88c5", "#555555")
 _DOTS_MAX = 60
+_DATES = ["%Y", "%b", "%d", "%H:%M", "%H:%M", "%H:%M:%S"]
+_ROUND_DATES = ["", "%Y", "%b", "%b-%d", "%H:%M", "%H:%M:%S"]
+"""Labels of years, months, days, hours, minutes, seconds, and of those that begin the next larger unit: a time is a whole one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,8 @@ def plot(lines: Sequence[tuple[Line, str]]) -> bytes:
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
         locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        dates = ConciseDateFormatter(locator, formats=_DATES, zero_formats=_ROUND_DATES)  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_formatter(dates)
         axes.grid(axis="y", color="#e3e8ed")
         axes.spines[["top", "right"]].set_visible(False)
         written = io.BytesIO()
