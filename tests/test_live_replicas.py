@@ -19,6 +19,7 @@ from kafkalake.errors import LakeError
 from kafkalake.reader import live_partitions
 from kafkalake.reader.live_partitions import LivePartition, LivePartitions
 from kafkalake.reader.watermarks import is_settled, watermark_limit, with_known_watermarks
+from kafkalake.spark.planner.tables import load_table
 from kafkalake.storage.log import Log
 from kafkalake.storage.state import PartitionState
 
@@ -47,6 +48,13 @@ def numbers(count: int) -> list[bytes]:
 def live(lake: ReplicatedLake) -> LivePartition:
     store = lake.store
     return LivePartitions(lake.path, store.load_partitions(), store.newest_image).of(lake.topics["clicks"], 0)
+
+
+def test_a_table_says_how_many_replicas_its_topic_has(lake: ReplicatedLake) -> None:
+    properties = load_table({"lake": str(lake.path), "topic": "clicks"})["properties"]
+    assert (properties["partitions"], properties["replication"]) == ("1", "3")
+    lake.create("new")
+    assert "replication" not in load_table({"lake": str(lake.path), "topic": "new"})["properties"]
 
 
 def append(log: Log, *found: bytes, leader_epoch: int) -> None:

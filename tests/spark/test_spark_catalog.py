@@ -59,7 +59,7 @@ def test_a_table_is_made_as_a_topic_and_altered_and_dropped_as_one(
     sql(f"ALTER TABLE lake.default.{clicks} UNSET TBLPROPERTIES ('retention.ms')")
     assert setting(broker, clicks, "retention.ms") == "604800000"
     shown = {row.key: row.value for row in sql(f"SHOW TBLPROPERTIES lake.{clicks}")}
-    assert shown["partitions"] == "4"
+    assert (shown["partitions"], shown["replication"]) == ("4", "1")
     described = {row.col_name: row.data_type for row in sql(f"DESCRIBE EXTENDED lake.{clicks}")}
     assert (described["key"], described["offset"], described["Provider"]) == ("binary", "bigint", "kafkalake")
     sql(f"DROP TABLE lake.{clicks}")

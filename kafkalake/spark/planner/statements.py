@@ -26,12 +26,11 @@ from kafkalake.reader.lake_broker import connect
 from kafkalake.spark.planner.lakes import lake_path, open_lake
 from kafkalake.spark.planner.process import IS_WITHDRAWN
 from kafkalake.spark.planner.question import Question
-from kafkalake.spark.planner.tables import PARTITIONS, id_of
+from kafkalake.spark.planner.tables import PARTITIONS, REPLICATION, id_of
 from kafkalake.storage.partition_metadata import read_topic_id
 from kafkalake.storage.retired_directories import remove_directories, retired_directories
 from kafkalake.uuid_text import decode_uuid
 
-REPLICATION = "replication"
 PROTECTED = "delete.protected"
 _PURGE_WAIT_S = 5.0
 _LOOK_AGAIN_S = 0.02

@@ -12,6 +12,7 @@ from kafkalake.config.topic_values import VALUE_SCHEMA, AvroFormat, TopicValues,
 from kafkalake.config.value_schema import value_schema_sql
 from kafkalake.errors import LakeError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import INTERNAL
+from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.reader.columns import DDL, kafka_ddl, metadata_columns
 from kafkalake.reader.lake_broker import located
@@ -22,8 +23,8 @@ from kafkalake.spark.planner.lakes import open_lake
 from kafkalake.spark.planner.question import Question
 from kafkalake.uuid_text import encode_uuid
 
-PARTITIONS = "partitions"
-"""A property of a table that is no setting of its topic."""
+PARTITIONS, REPLICATION = "partitions", "replication"
+"""Properties of a table that are no settings of its topic: how many partitions it has, and how many replicas each of them."""
 TOPIC_ID_NOTE = "__topicid"
 """The id of a table's topic, among the options of its scans."""
 
@@ -65,7 +66,7 @@ def load_table(question: Question) -> dict[str, Any]:
         "typed": typed_note(topic.config) if topic is not None and values.fields else None,
         "avro": avro_answer(values.avro),
         "metadata": {name: {"source": source, "type": DDL[source]} for name, source in metadata.items()},
-        "properties": {} if topic is None else _properties(topic),
+        "properties": {} if topic is None else _properties(topic, store),
         "topic_id": None if topic is None or is_past else encode_uuid(UUID(topic.topic_id)),
     }
 
@@ -119,9 +120,15 @@ def require_same(name: str, wanted: str | None, found: str | None) -> None:
         )
 
 
-def _properties(topic: TopicRow) -> dict[str, str]:
-    """Return the properties of a topic as a table, without `value.schema`, which its columns are, unless it says more: in Avro."""
+def _properties(topic: TopicRow, store: DeltaMetadataStore) -> dict[str, str]:
+    """Return the properties of a topic as a table, without `value.schema`, which its columns are, unless it says more: in Avro.
+
+    `replication` is that of its first partition; it is left out where no broker has given the topic replicas yet.
+    """
+    registered = store.newest_image().partitions.get(UUID(topic.topic_id), ())
+    replication = {REPLICATION: str(len(registered[0].replicas))} if registered else {}
     return {
         **{name: text for name, text in topic.config.items() if name != VALUE_SCHEMA or is_avro(text)},
         PARTITIONS: str(topic.partitions),
+        **replication,
     }
