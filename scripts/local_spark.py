@@ -10,7 +10,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,15 @@ FEW_ROWS = {"spark.sql.shuffle.partitions": "4", "spark.databricks.delta.snapsho
 """For tables of a few rows: a task has nothing to do there, and Delta alone would start 50 of them for each snapshot."""
 
 
-def settings(directory: Path, *, jar_sets: Iterable[str] = ("delta",), driver_memory: str = "2g") -> dict[str, str]:
-    """The settings of a local session whose files all go below `directory`. Raises `jars.JarsMissing`."""
+def settings(directory: Path, *, jar_sets: Sequence[str] = ("delta",), driver_memory: str = "2g") -> dict[str, str]:
+    """The settings of a local session whose files all go below `directory`, with Delta's if its jars are among `jar_sets`.
+
+    Raises `jars.JarsMissing`.
+    """
     found = jars.spark_defaults()
-    for resolved_here in ("spark.jars.packages", "spark.jars.excludes"):
-        del found[resolved_here]
+    of_delta = () if "delta" in jar_sets else ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+    for left_out in ("spark.jars.packages", "spark.jars.excludes", *of_delta):  # the jars are resolved here
+        del found[left_out]
     # This tree's jar, whatever other one is installed among Spark's own.
     scans = str(jars.PROJECT / "kafkalake" / "spark" / "jvm" / "kafkalake-spark.jar")
     log4j = jars.PROJECT / "spark-conf" / "log4j2.properties"

@@ -10,7 +10,7 @@ import contextlib
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import local_spark
@@ -171,10 +171,12 @@ def _compare(
 
 
 @contextlib.contextmanager
-def spark_session(directory: Path, more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def spark_session(
+    directory: Path, more: Mapping[str, str] | None = None, *, jar_sets: Sequence[str] = ("delta", "spark-kafka")
+) -> Iterator[SparkSession]:
     """A session on this machine's cores with spark-conf's settings and `more`, Delta, and Spark's Kafka connector."""
     with tempfile.TemporaryDirectory(prefix="kafkalake-spark-", dir=directory, ignore_cleanup_errors=True) as scratch:
-        settings = local_spark.settings(Path(scratch), jar_sets=("delta", "spark-kafka"))
+        settings = local_spark.settings(Path(scratch), jar_sets=jar_sets)
         session = local_spark.session(master="local[*]", name="kafkalake benchmark", of=settings | dict(more or {}))
         try:
             yield session

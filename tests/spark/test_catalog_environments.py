@@ -292,13 +292,8 @@ def bare_cluster(directory: Path) -> Iterator[str]:
 def test_on_a_cluster_whose_executors_have_no_kafkalake(broker: Kafkalake, tmp_path: Path) -> None:
     settings = local_spark.settings(tmp_path, jar_sets=(), driver_memory="1g") | local_spark.FEW_ROWS | CATALOG
     settings |= {"spark.sql.catalog.lake.path": str(broker.lake), "spark.executor.memory": "600m"}
-    for name in (
-        "spark.executor.extraClassPath",
-        "spark.jars",
-        "spark.sql.extensions",
-        "spark.sql.catalog.spark_catalog",
-    ):
-        settings.pop(name, None)
+    for name in ("spark.executor.extraClassPath", "spark.jars"):
+        del settings[name]
     with bare_cluster(tmp_path) as master, client(settings | {"master": master}, tmp_path / "driver.log") as run:
         check(run, broker.lake, "on_cluster", OF_SESSION_CATALOG)
     assert "kafkalake" not in (tmp_path / "worker.log").read_text().split("Successfully registered")[0]
@@ -327,8 +322,7 @@ def server(broker: Kafkalake, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={directory}/metastore;create=true",
         "spark.hadoop.hive.exec.scratchdir": str(directory / "scratch"),
     }
-    for name in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.jars"):
-        settings.pop(name, None)
+    del settings["spark.jars"]
     conf = directory / "server.conf"
     conf.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
     home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
