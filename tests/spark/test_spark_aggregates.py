@@ -249,6 +249,38 @@ def test_several_topics_are_grouped_as_the_query_says(spark: SparkSession, lake:
         assert_pushed(pushed)
 
 
+def test_a_result_that_the_driver_has_needs_no_job(spark: SparkSession, lake: WrittenLake) -> None:
+    lake.create("small", 2)
+    for partition in range(2):
+        lake.append_values("small", partition, [b"x"] * 10)
+    spark.read.format("kafkalake").options(lake=str(lake.path)).load("small").createOrReplaceTempView("small")
+    of_all = spark.sql("SELECT count(*) + 1 AS n, CAST(max(offset) AS STRING) AS last FROM small")
+    grouped = spark.sql("SELECT partition, count(*) AS n FROM small GROUP BY partition")
+    assert plan_of(of_all).startswith("LocalTableScan kafkalake [n#")
+    context, group = spark.sparkContext, "no jobs"
+    context.setJobGroup(group, "")
+    try:
+        for _ in range(2):
+            assert [tuple(row) for row in of_all.collect()] == [(21, "9")]
+            assert sorted(tuple(row) for row in grouped.collect()) == [(0, 10), (1, 10)]
+        assert len({row.partition for row in (grouped.take(1) + grouped.tail(1))}) == 2
+        assert len(context.statusTracker().getJobIdsForGroup(group)) == 0
+        assert sorted(row.n for row in grouped.toLocalIterator()) == [10, 10]
+        assert len(context.statusTracker().getJobIdsForGroup(group)) > 0, "jobs are counted"
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+    # Within larger plans.
+    assert sorted(tuple(row) for row in grouped.union(grouped).distinct().collect()) == [(0, 10), (1, 10)]
+    last = "(SELECT max(offset) FROM small)"
+    assert spark.sql(f"SELECT count(value), {last} FROM small WHERE offset = {last}").collect() == [(2, 9)]
+    assert (
+        spark.sql("SELECT n FROM (SELECT partition, count(*) AS n FROM small GROUP BY 1) WHERE n > 10").collect() == []
+    )
+    assert spark.sql("SELECT uuid(), count(*) FROM small").first()[1] == 20
+    assert grouped.cache().filter("partition = 1").collect() == [(1, 10)]
+    grouped.unpersist()
+
+
 def test_what_the_metadata_cannot_tell_is_counted(spark: SparkSession, lake: WrittenLake) -> None:
     lake.create("others")
     rows: list[Any] = [(number, None if number % 2 else b"k", b"v", []) for number in range(20)]

@@ -17,7 +17,7 @@ from kafkalake.spark.planner.scans import begin_scan, shown
 from kafkalake.spark.planner.task_json import encode_task
 
 ONE_TASK_BYTES_MAX = 128 << 20
-"""Up to so many bytes are read by the task that has the known facts too: Spark need not add up its rows."""
+"""Up to so many bytes are read by the driver, or by the task that has the known facts too: Spark need not add up its rows."""
 
 
 class Facts(NamedTuple):

@@ -23,7 +23,7 @@ final class AggregateReader implements PartitionReader<InternalRow> {
   private Iterator<Map.Entry<List<Object>, RecordFacts>> rows;
   private InternalRow current;
 
-  private AggregateReader(ScanAggregates aggregates, Task task) {
+  AggregateReader(ScanAggregates aggregates, Task task) {
     this.aggregates = aggregates;
     StructType columns = new StructType().add("topic", DataTypes.StringType).add("partition", DataTypes.IntegerType);
     columns = aggregates.hasTimestamps() ? columns.add("timestamp", DataTypes.TimestampType) : columns;

@@ -1,6 +1,10 @@
 package io.kafkalake.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.Batch;
@@ -13,7 +17,8 @@ import org.apache.spark.sql.types.StructType;
 /**
  * A scan that answers counts and extremes, from the lake's metadata where that is exact (`planner/aggregates.py`).
  *
- * Where little is left to be read, it is complete: one task has the result. Else Spark adds up what the tasks have.
+ * Where little is left to be read, it is complete: one task has the result, which the driver is (`AggregateStrategy`) where the query takes
+ * nothing else. Else Spark adds up what the tasks have.
  */
 final class AggregateScan implements SupportsReportStatistics, Batch {
   private final ScanAggregates aggregates;
@@ -78,6 +83,10 @@ final class AggregateScan implements SupportsReportStatistics, Batch {
 
   @Override
   public InputPartition[] planInputPartitions() {
+    return tasks();
+  }
+
+  private AggregateReader.Task[] tasks() {
     JsonNode listed = plan.answer().get("known");
     AggregateReader.Known[] known = new AggregateReader.Known[listed.size()];
     for (int i = 0; i < known.length; i++) {
@@ -85,12 +94,31 @@ final class AggregateScan implements SupportsReportStatistics, Batch {
       known[i] = new AggregateReader.Known(each.get(0).textValue(), each.get(1).intValue(), RecordFacts.of(each));
     }
     InputPartition[] partitions = SlicesPartition.allOf(plan.answer().get("tasks"));
-    for (int i = 0; i < partitions.length; i++) {
+    AggregateReader.Task[] tasks = new AggregateReader.Task[partitions.length];
+    for (int i = 0; i < tasks.length; i++) {
       SegmentSlice[] slices = ((SlicesPartition) partitions[i]).slices();
-      partitions[i] = new AggregateReader.Task(i == 0 ? known : new AggregateReader.Known[0], slices);
+      tasks[i] = new AggregateReader.Task(i == 0 ? known : new AggregateReader.Known[0], slices);
     }
-    return partitions;
+    return tasks;
   }
+
+  /** What the task of a complete scan returns, read here. */
+  Result result() {
+    List<InternalRow> rows = new ArrayList<>();
+    List<CustomTaskMetric> metrics = new ArrayList<>(List.of(plan.metrics()));
+    try (AggregateReader reader = new AggregateReader(aggregates, tasks()[0])) {
+      while (reader.next()) {
+        rows.add(reader.get());
+      }
+      metrics.addAll(List.of(reader.currentMetricsValues()));
+    } catch (IOException error) {
+      throw KafkaLakeExtensions.unchecked(error);
+    }
+    return new Result(rows, metrics);
+  }
+
+  /** Rows, and what the UI shows of the scan that found them. */
+  record Result(List<InternalRow> rows, List<CustomTaskMetric> metrics) {}
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
