@@ -13,10 +13,11 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from kafkalake.broker.admin.changes_in_turn import ChangesInTurn
 from kafkalake.broker.admin.token_bucket import TokenBucket
 from kafkalake.broker.admin.topic_creation import TOPICS_PER_TURN, Creation, place_all, run_in_turns
 from kafkalake.broker.admin.topic_plans import (
@@ -48,11 +49,9 @@ from kafkalake.errors import (
     KafkaError,
     KafkaStorageError,
     LeaderNotAvailableError,
-    NotControllerError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
-    as_value,
 )
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
@@ -100,8 +99,9 @@ class TopicAdmin:
         self._auto_created = TokenBucket(
             world.clock, lambda: settings().broker.auto_create_topics_partitions_per_second
         )
-        self._lock = asyncio.Lock()
-        self._under_way: set[asyncio.Task[object]] = set()
+        self._changes = ChangesInTurn(lambda: controller.is_active)
+        self.wait = self._changes.wait
+        """Wait until no change is in progress."""
 
     # Requests.
 
@@ -116,7 +116,7 @@ class TopicAdmin:
         if not self._controller.is_active:
             await self._create_elsewhere(new, timeout_ms)
             return self._topics.topic(new.name)
-        return await self._finish(self._create(new), timeout_ms)
+        return await self._changes.finish(self._create(new), timeout_ms)
 
     async def create_all(
         self, wanted: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool = False
@@ -133,7 +133,7 @@ class TopicAdmin:
                 each if isinstance(each, KafkaError) else Creation(self._new_topic(new), each)
                 for new, each in zip(wanted, planned, strict=True)
             ]
-        return await self._finish(self._create_all(wanted), timeout_ms)
+        return await self._changes.finish(self._create_all(wanted), timeout_ms)
 
     async def auto_create(self, name: str) -> Topic:
         """Create a topic with the broker's defaults and return it.
@@ -143,7 +143,7 @@ class TopicAdmin:
         new = NewTopic(name)
         self.plans.plan(new)
         self._check_rate()
-        return await self._finish(self._auto_create(new), self._settings().broker.request_timeout_ms)
+        return await self._changes.finish(self._auto_create(new), self._settings().broker.request_timeout_ms)
 
     def admit_auto_creation(self, name: str) -> None:
         """Count a topic that the controller, another broker, is about to create. Raise as `auto_create`."""
@@ -166,7 +166,7 @@ class TopicAdmin:
         takes longer than `timeout_ms`, `KafkaStorageError` if it fails.
         """
         check_not_internal(topic.name)
-        await self._finish(self._delete(topic), timeout_ms)
+        await self._changes.finish(self._delete(topic), timeout_ms)
 
     async def add_partitions(
         self,
@@ -180,7 +180,7 @@ class TopicAdmin:
         """Increase a topic's partitions to `count`. Raise `InvalidTopicError` if the topic is internal, otherwise as `create`."""
         self.plans.check_more(topic, count, assignments)
         if not validate_only:
-            await self._finish(self._add_partitions(topic, count, assignments), timeout_ms)
+            await self._changes.finish(self._add_partitions(topic, count, assignments), timeout_ms)
 
     async def alter_config(
         self,
@@ -199,7 +199,7 @@ class TopicAdmin:
         if not validate_only:
             timeout_ms = self._settings().broker.request_timeout_ms
             work = self._alter_config(topic, lambda now: parse_overrides(change(now)), changed_by)
-            await self._finish(work, timeout_ms)
+            await self._changes.finish(work, timeout_ms)
 
     def _new_topic(self, new: NewTopic) -> Topic:
         overrides = parse_overrides(new.config or {})
@@ -207,38 +207,6 @@ class TopicAdmin:
         return Topic(new.name, self._world.ids(), overrides, config, self._world.clock.now_ms())
 
     # Execution.
-
-    async def _finish(self, work: Coroutine[object, object, T], timeout_ms: int) -> T:
-        """Run `work` after changes in progress. After `timeout_ms` stop waiting and raise, but let the work finish."""
-
-        task = asyncio.ensure_future(self._in_turn(work))
-        self._under_way.add(task)
-        task.add_done_callback(self._settled)
-        try:
-            return await asyncio.wait_for(asyncio.shield(task), max(timeout_ms, 0) / 1000)
-        except TimeoutError:
-            raise RequestTimedOutError() from None
-        except KafkaError as error:
-            raise as_value(error) from None  # without frames that reference the futures holding it
-        finally:
-            del task
-
-    async def _in_turn(self, work: Coroutine[object, object, T]) -> T:
-        async with self._lock:
-            if not self._controller.is_active:
-                work.close()
-                raise NotControllerError()
-            return await work
-
-    def _settled(self, task: asyncio.Task[object]) -> None:
-        self._under_way.discard(task)
-        if not task.cancelled() and task.exception() is not None and not isinstance(task.exception(), KafkaError):
-            logger.error("change of topics failed error=%r", task.exception())
-
-    async def wait(self) -> None:
-        """Wait until no change is in progress."""
-        while self._under_way:
-            await asyncio.wait(list(self._under_way))
 
     async def _create(self, new: NewTopic) -> Topic:
         (created,) = await self._create_all([new])
@@ -318,7 +286,7 @@ class TopicAdmin:
 
     def settle_soon(self) -> None:
         """Bring `topics` and the cluster together: the controller before this one may have been killed."""
-        self._do_later(self._in_turn(self.settle()))
+        self._changes.begin(self.settle())
 
     async def settle(self, delay_ms: int = _SETTLE_DELAY_MS) -> None:
         """Bring `topics` and the cluster together after a change with an unknown outcome, or later while Delta cannot be used.
@@ -333,7 +301,7 @@ class TopicAdmin:
         except (KafkaStorageError, RequestTimedOutError) as error:
             logger.warning("what is in Delta is not known error=%s", error)
             again = min(2 * delay_ms, _SETTLE_DELAY_MS_MAX)
-            self._later(delay_ms, lambda: self._do_later(self._in_turn(self.settle(again))))
+            self._later(delay_ms, lambda: self._changes.begin(self.settle(again)))
 
     async def _bring_together(self) -> None:
         there = (
@@ -347,11 +315,6 @@ class TopicAdmin:
         in_delta = {uuid.UUID(row.topic_id) for row in rows}
         for topic_id in there.keys() - in_delta:
             await self._controller.change(partial(_without_topic, topic_id), [])
-
-    def _do_later(self, work: Awaitable[object]) -> None:
-        task = asyncio.ensure_future(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._settled)
 
     async def _add_partitions(self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
         first = len(topic.registrations)
