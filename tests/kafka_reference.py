@@ -339,6 +339,8 @@ class ApacheKafka(BrokerProcess):
             # A broker that was killed is fenced until its old session has run out.
             "broker.heartbeat.interval.ms": "500",
             "broker.session.timeout.ms": "2000",
+            # It looks for transactions whose time is up every ten seconds.
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
             # Tests write records of 1970: retention, which looks every five minutes, would take them away from under a reader.
             "log.initial.task.delay.ms": str(24 * 60 * 60 * 1000),
             **self._settings,

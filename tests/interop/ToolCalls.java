@@ -15,7 +15,7 @@ public class ToolCalls {
     Exited(int status) { super(null, null, false, false); this.status = status; }
   }
 
-  static final int TIMEOUT_S = 40;
+  static final int TIMEOUT_S = 60;
 
   public static void main(String[] arguments) throws Exception {
     String endless = arguments.length > 0 ? arguments[0] : "";

@@ -130,7 +130,7 @@ def use_everything(servers: str, struck: threading.Event) -> None:
 
     def abandoned_fetch(client: WireClient) -> None:
         client.send("Fetch", 12, **_long_poll("t"))
-        client.call("ApiVersions", 0)  # never answered: the fetch before it waits
+        client.send("ApiVersions", 0)  # never answered: the fetch before it waits
 
     def woken_fetch(client: WireClient) -> None:
         client.send("Fetch", 12, **_long_poll("t"))

@@ -28,7 +28,7 @@ from kafkalake.server.connection import Connection
 
 pytestmark = pytest.mark.process
 
-FRAMES = int(os.environ.get("FUZZ_FRAMES", "200000"))
+FRAMES = int(os.environ.get("FUZZ_FRAMES", "100000"))
 SEED = int(os.environ.get("FUZZ_SEED", "1"))
 CONNECTIONS = 32
 TASKS_MAX = 64

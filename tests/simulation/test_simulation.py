@@ -37,13 +37,14 @@ def lakes() -> Iterator[Path]:
         yield Path(directory)
 
 
-def parts(count: int) -> list[object]:
+def parts(count: int, in_fast_run: int = 1) -> list[object]:
+    """Return the seeds of each test. `in_fast_run`: how many of the tests are none of the exhaustive ones."""
     if SEED is not None:
         return [range(int(SEED), int(SEED) + 1)]
     ranges = [range(first, min(first + SEEDS_A_TEST, count)) for first in range(0, count, SEEDS_A_TEST)]
     spread = [pytest.mark.xdist_group(f"simulation {number % 4}") for number in range(len(ranges))]
     return [
-        pytest.param(seeds, marks=[spread[number], *([pytest.mark.exhaustive] if number > 0 else [])])
+        pytest.param(seeds, marks=[spread[number], *([pytest.mark.exhaustive] if number >= in_fast_run else [])])
         for number, seeds in enumerate(ranges)
     ]
 
@@ -58,13 +59,13 @@ def test_a_broker_keeps_its_promises_through_faults(seeds: range, lakes: Path) -
         simulate(seed, lakes / str(seed))
 
 
-@pytest.mark.parametrize("seeds", parts(CLUSTER_SEEDS), ids=named)
+@pytest.mark.parametrize("seeds", parts(CLUSTER_SEEDS, 0), ids=named)
 def test_three_brokers_keep_their_promises_through_faults(seeds: range, lakes: Path) -> None:
     for seed in seeds:
         simulate(seed, lakes / str(seed), ClusterSimulation)
 
 
-@pytest.mark.parametrize("seeds", parts(2 * CLUSTER_SEEDS), ids=named)
+@pytest.mark.parametrize("seeds", parts(2 * CLUSTER_SEEDS, 0), ids=named)
 def test_three_brokers_with_three_replicas_keep_their_promises_through_faults(seeds: range, lakes: Path) -> None:
     for seed in seeds:
         simulate(seed, lakes / str(seed), ReplicatedSimulation)
