@@ -19,6 +19,8 @@ pytestmark = ON_ONE_WORKER
 READS = {"as_value", "str", "repr", "type", "isinstance", "print", "getattr", "error_text"}
 """Functions that take an error and keep nothing of it."""
 READ_BY = {
+    "client/network/event_loop.py": {"unreachable"},
+    "client/network/selector.py": {"unreachable", "reason"},
     "broker/partitions/fetch.py": {"corrupt"},
     "broker/partitions/replica_fetch.py": {"corrupt"},
     "broker/partitions/scheduler.py": {"_failed"},

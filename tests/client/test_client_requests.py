@@ -239,6 +239,38 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "DescribeProducers": {"topics": [{"name": "clicks", "partition_indexes": (0, 1)}]},
     "DescribeTransactions": {"transactional_ids": ("copier",)},
     "ListTransactions": {"state_filters": ("Ongoing",), "producer_id_filters": (7,), "duration_filter": -1},
+    "OffsetForLeaderEpoch": {
+        "topics": [{"topic": "clicks", "partitions": [{"partition": 1, "current_leader_epoch": 3, "leader_epoch": 2}]}],
+    },
+    "AddOffsetsToTxn": {"transactional_id": "copier", "producer_id": 7, "producer_epoch": 1, "group_id": "etl"},
+    "TxnOffsetCommit": {
+        "transactional_id": "copier",
+        "group_id": "etl",
+        "producer_id": 7,
+        "producer_epoch": 1,
+        "topics": [
+            {"name": "clicks", "partitions": [{"partition_index": 1, "committed_offset": 9, "committed_metadata": ""}]}
+        ],
+        "generation_id": 4,
+        "member_id": "m",
+    },
+    "ElectLeaders": {
+        "topic_partitions": [{"topic": "clicks", "partitions": (0, 1)}],
+        "timeout": 1_000,
+        "election_type": 1,
+    },
+    "AlterPartitionReassignments": {
+        "timeout": 1_000,
+        "topics": [{"name": "clicks", "partitions": [{"partition_index": 0, "replicas": (1, 2)}]}],
+    },
+    "ListPartitionReassignments": {"timeout": 1_000, "topics": [{"name": "clicks", "partition_indexes": (0,)}]},
+    "ConsumerGroupHeartbeat": {
+        "group_id": "etl",
+        "member_id": "m",
+        "rebalance_timeout": 60_000,
+        "subscribed_topic_names": ("clicks",),
+        "topic_partitions": (),
+    },
 }
 APIS = [value for value in vars(requests).values() if isinstance(value, ClientApi)]
 

@@ -18,7 +18,7 @@ from kafkalake.client.network.node_connection import NodeConnection, State
 from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.network.settings import NetworkSettings
 from kafkalake.client.requests import METADATA, A, ClientApi, Q
-from kafkalake.errors import BrokerUnavailableError, ConfigurationError, ConnectionLostError
+from kafkalake.errors import BrokerUnavailableError, ConfigurationError, ConnectionLostError, as_value
 from kafkalake.wire.messages.cluster import MetadataResponse
 
 FIRST_CONTACT_MS = 5_000
@@ -177,7 +177,7 @@ class NetworkClient:
         try:
             out = connection.take(data)
         except BrokerUnavailableError as error:
-            self._close(node_id, error, now_ms, is_failure=True)
+            self._close(node_id, as_value(error), now_ms, is_failure=True)
             return
         self._was_reached = self._was_reached or connection.state is State.READY
         if out:

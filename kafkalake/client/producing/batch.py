@@ -235,7 +235,7 @@ class Batch:
         try:
             metadata, error = self.result(index, timestamp_ms), None
         except KafkaLakeError as failed:
-            metadata, error = None, failed
+            metadata, error = None, as_value(failed)
         try:
             on_delivery(metadata, error)
         except Exception:
