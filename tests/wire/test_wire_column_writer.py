@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalake.record import layout as at
@@ -32,6 +32,7 @@ def read_back(writer: ColumnWriter, largest: int, largest_record: int = 1 << 20)
     return batches
 
 
+@settings(deadline=None)
 @given(rows=ROWS, skipped=st.integers(0, 9), largest=st.integers(61, 400), codec=st.sampled_from([0, 0, 2, 4]))
 def test_rows_are_read_back(rows: list[tuple[bytes, bytes, int]], skipped: int, largest: int, codec: int) -> None:
     keys, values = (pa.array([row[column] for row in rows], pa.binary()) for column in (0, 1))

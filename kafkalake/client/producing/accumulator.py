@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from kafkalake.client.network.metadata import ClusterMetadata
-from kafkalake.client.producing.batch import Batch, Header, OnDelivery
+from kafkalake.client.producing.batch import Batch, Header, OnDelivery, RecordFuture
 from kafkalake.client.producing.queues import PartitionQueue, TopicQueues
 from kafkalake.client.producing.settings import ProducerSettings
 from kafkalake.wire.record_batch import batch_from_arrow, decode_fetched, encode_batch
@@ -70,25 +70,32 @@ class Accumulator:
         headers: Sequence[Header],
         size: int,
         on_delivery: OnDelivery | None,
-        now_ms: int,
-    ) -> tuple[Batch, int] | None:
-        """Add a record of at most `size` bytes. Return its batch and its index there, None if there is no memory.
+        now: Callable[[], int],
+    ) -> RecordFuture | None:
+        """Add a record of at most `size` bytes. Return its future, None if there is no memory.
 
-        partition: -1 lets the sticky partitioner choose.
+        partition: -1 lets the sticky partitioner choose. now: the monotonic clock in ms, read for a new batch.
         """
         with self._lock:
-            chosen = topic.sticky.begin(topic.count, topic.available) if partition < 0 else partition
-            queue = topic.partitions[chosen]
-            batch = queue.open
-            if batch is None or batch.size + size > batch.charged:
-                batch = self._make_room(queue, size, now_ms)
+            while True:
+                chosen = partition
+                if chosen < 0:
+                    chosen = topic.sticky.current
+                    if chosen < 0 or chosen >= topic.count:
+                        chosen = topic.sticky.begin(topic.count, topic.available)
+                queue = topic.partitions[chosen]
+                batch = queue.open
+                if batch is not None:
+                    if batch.size + size <= batch.charged:
+                        break
+                    if batch.size + size > self._settings.batch_size:
+                        self._close(queue, batch)
+                        continue  # the sticky partition may be another one now
+                batch = self._make_room(queue, size, now())
                 if batch is None:
                     return None
-            index = batch.append(key, value, timestamp_ms, headers, size, on_delivery)
-            if partition < 0:
-                is_full = batch.size >= self._settings.batch_size
-                topic.sticky.add(size, topic.count, topic.available, is_batch_full=is_full)
-            return batch, index
+                break
+            return RecordFuture(batch, batch.append(key, value, timestamp_ms, headers, size, on_delivery), timestamp_ms)
 
     def append_encoded(
         self, topic: TopicQueues, partition: int, data: bytearray, records: int, now_ms: int
@@ -103,8 +110,7 @@ class Accumulator:
             batch.take_encoded(data, records)
             batch.charge(size)
             topic.partitions[chosen].add_encoded(batch)
-            if partition < 0:
-                topic.sticky.add(size, topic.count, topic.available, is_batch_full=True)
+            topic.count_batch(chosen, size)
             self._woken()
             return batch
 
@@ -265,19 +271,21 @@ class Accumulator:
         self._incomplete.add(batch)
         return batch
 
+    def _close(self, queue: PartitionQueue, batch: Batch) -> None:
+        """Encode the open batch, which is full."""
+        queue.close_open()
+        self._give_back(batch, batch.size)
+        self._woken()
+
     def _make_room(self, queue: PartitionQueue, size: int, now_ms: int) -> Batch | None:
         """Return a batch with memory for `size` more bytes: the open one, or a new one."""
         batch = queue.open
         if batch is not None:
             wanted = min(max(batch.size + size, batch.charged + _CHARGE_STEP), self._settings.batch_size)
-            if batch.size + size <= wanted:
-                if not self._take(wanted - batch.charged):
-                    return None
-                batch.charge(wanted)
-                return batch
-            queue.close_open()
-            self._give_back(batch, batch.size)
-            self._woken()
+            if not self._take(wanted - batch.charged):
+                return None
+            batch.charge(wanted)
+            return batch
         first = max(size, min(_CHARGE_STEP, self._settings.batch_size))
         if not self._take(first):
             return None

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from kafkalake.client.errors import BufferExhaustedError, ClientClosedError, ClientTimeoutError
 from kafkalake.client.network.event_loop import EventLoopEdge
-from kafkalake.client.producing.batch import Batch, Header, OnDelivery, RecordFuture
-from kafkalake.client.producing.core import ProducerCore, ProducerParts
+from kafkalake.client.producing.batch import ArrowFuture, Batch, Header, OnDelivery, RecordFuture
+from kafkalake.client.producing.core import ProducerCore, ProducerParts, group_of, offsets_of
 from kafkalake.client.producing.interceptors import ProducerInterceptor, ProducerRecord
 from kafkalake.client.producing.partitioners import Partitioner
 from kafkalake.client.producing.queues import TopicQueues
-from kafkalake.client.records import RecordMetadata
+from kafkalake.client.producing.transactions import Outcome, Transactions
+from kafkalake.client.records import BatchMetadata, ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata
 from kafkalake.client.serialization import Serializer
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError, as_value
+from kafkalake.topic_partition import TopicPartition
 
 T = TypeVar("T")
 
@@ -37,6 +43,20 @@ class Delivery:
         return self._future.is_done
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if not self._future.is_done:
+            yield from _ended(self._future.add_done_callback).__await__()
+        return self._future.get(0)
+
+
+class ArrowDelivery:
+    """The delivery of the records of a `send_arrow`: `await` it for their places."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: ArrowFuture) -> None:
+        self._future = future
+
+    def __await__(self) -> Generator[Any, None, list[BatchMetadata]]:
         if not self._future.is_done:
             yield from _ended(self._future.add_done_callback).__await__()
         return self._future.get(0)
@@ -102,8 +122,7 @@ class Producer:
             record, on_delivery = self._core.intercepted(record, on_delivery)
             topic, value, key, partition = record.topic, record.value, record.key, record.partition
             headers, timestamp = record.headers, record.timestamp
-        if self._is_closed:
-            raise ClientClosedError("the producer is closed")
+        self._check_open()
         queues = self._accumulator.topic(topic) or await self._wait_for_topic(topic)
         future = self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
         if future is None:
@@ -115,6 +134,70 @@ class Producer:
     async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **others: Any) -> RecordMetadata:
         """Send a record and return its metadata once it is delivered. See `send`."""
         return await (await self.send(topic, value, key, **others))
+
+    async def send_arrow(
+        self, topic: str, records: pa.RecordBatch | pa.Table, *, partition: int | None = None
+    ) -> ArrowDelivery:
+        """Send the rows of an Arrow batch or table. Return their delivery, to be awaited. See `kafkalake.Producer.send_arrow`."""
+        self._check_open()
+        queues = self._accumulator.topic(topic) or await self._wait_for_topic(topic)
+        batches: list[Batch] = []
+        for encoded in self._core.encode_arrow(queues, records, partition):
+            batch = self._core.try_append_encoded(queues, encoded)
+            if batch is None:
+                batch = await self._append_with_room(partial(self._core.try_append_encoded, queues, encoded))
+            batches.append(batch)
+        return ArrowDelivery(ArrowFuture(batches))
+
+    # Transactions, see `kafkalake.Producer`
+
+    async def init_transactions(self) -> None:
+        """Get the producer's id, and end what an earlier producer with this `transactional.id` left open."""
+        await self._operate(Transactions.initialize)
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction."""
+        await self._operate(Transactions.begin)
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: ConsumerGroupMetadata | str
+    ) -> None:
+        """Commit offsets of a consumer group with the transaction."""
+        committed, metadata = offsets_of(offsets), group_of(group)
+        await self._operate(lambda transactions: transactions.send_offsets(committed, metadata))
+
+    async def commit_transaction(self) -> None:
+        """Deliver everything that was sent, and commit."""
+        await self.flush()
+        await self._operate(Transactions.commit)
+
+    async def abort_transaction(self) -> None:
+        """Abort the transaction."""
+        await self._operate(Transactions.abort)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Producer]:
+        """Begin a transaction; commit it when the block is left, abort it when an error leaves the block."""
+        await self.begin_transaction()
+        try:
+            yield self
+            await self.commit_transaction()
+        except ClientTimeoutError:
+            raise
+        except BaseException:
+            with contextlib.suppress(KafkaLakeError):
+                await self.abort_transaction()
+            raise
+
+    async def _operate(self, operation: Callable[[Transactions], Outcome]) -> None:
+        outcome = self._core.operate(operation)
+        self._edge.schedule()
+        await self._wait(
+            lambda: outcome if outcome.is_done else None,
+            lambda: ClientTimeoutError(f"no answer of the coordinator in {self._core.settings.max_block_ms} ms"),
+        )
+        if outcome.error is not None:
+            raise as_value(outcome.error)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send all batches now, and return when the records sent before are delivered or failed. Raise `ClientTimeoutError`."""
@@ -141,6 +224,11 @@ class Producer:
             self._core.sender.abort(ClientClosedError("the producer was closed before the record was delivered"))
             self._edge.close()
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosedError("the producer is closed")
+        self._core.check_send()
+
     async def _wait_for_topic(self, topic: str) -> TopicQueues:
         self._core.want_topic(topic)
         self._edge.schedule()
@@ -157,7 +245,7 @@ class Producer:
         error = self._core.last_topic_error(topic)
         return error or ClientTimeoutError(f"no metadata of topic '{topic}' in {self._core.settings.max_block_ms} ms")
 
-    async def _append_with_room(self, append: Callable[[], RecordFuture | None]) -> RecordFuture:
+    async def _append_with_room(self, append: Callable[[], T | None]) -> T:
         self._accumulator.add_waiter(1)
         try:
             return await self._wait(

@@ -103,7 +103,10 @@ class Batch:
     ) -> int:
         """Add a record of at most `size` bytes. Return its index."""
         index = self.records
-        self._keys.append(key)
+        if key is not None:
+            if len(self._keys) < index:
+                self._keys.extend([None] * (index - len(self._keys)))
+            self._keys.append(key)
         self._values.append(value)
         self._timestamps.append(timestamp_ms)
         if headers:
@@ -122,6 +125,7 @@ class Batch:
         """Encode the records. None is added after this."""
         if self.data is not None:
             return
+        self._keys.extend([None] * (self.records - len(self._keys)))
         batch = build_columns(
             self._keys,
             self._values,

@@ -5,7 +5,6 @@ Composes settings, network, accumulator, identity and sender; makes batches of r
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -72,10 +71,13 @@ class ProducerCore:
         self.transactions: Transactions | None = None
         self.identities: Identities = self._identities(random)
         self.sender = Sender(self.settings, self.client, self.accumulator, self.identities, self.sequences, random)
+        self._append = self.accumulator.append
+        self._now_ms, self._monotonic_ms = self.clock.now_ms, self.clock.monotonic_ms
         self._key = _serializer(parts.key_serializer)
         self._value = _serializer(parts.value_serializer)
         self._partitioner = parts.partitioner
         self._interceptors = Interceptors(parts.interceptors)
+        self.has_interceptors = bool(parts.interceptors)
         self._ignores_keys = self.settings.partitioner_ignore_keys
         self._largest = min(self.settings.max_request_size, self.settings.buffer_memory)
         self._arrow = ArrowEncoder(
@@ -85,11 +87,6 @@ class ProducerCore:
             parts.partitioner,
             is_transactional=is_transactional,
         )
-
-    @property
-    def has_interceptors(self) -> bool:
-        """Return whether records are shown to interceptors."""
-        return bool(self._interceptors)
 
     def intercepted(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> tuple[ProducerRecord, OnDelivery]:
         """Return the record that the interceptors return, and a callback that tells them of its delivery."""
@@ -168,21 +165,19 @@ class ProducerCore:
             size += headers_bytes(headers)
         if size > self._largest:
             self._refuse_size(size)
-        now_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms()
         if partition is not None or key is not None or self._partitioner is not None:
             chosen = self._choose(queues, partition, key, value)
         else:
             chosen = STICKY
-        place = self.accumulator.append(
-            queues, chosen, key, value, now_ms, headers, size, on_delivery, self.clock.monotonic_ms()
-        )
-        return None if place is None else RecordFuture(place[0], place[1], now_ms)
+        return self._append(queues, chosen, key, value, timestamp_ms, headers, size, on_delivery, self._monotonic_ms)
 
     def encode_arrow(
         self, queues: TopicQueues, records: pa.RecordBatch | pa.Table, partition: int | None
     ) -> Iterator[EncodedBatch]:
         """Yield the encoded batches of Arrow records. Raise as `ArrowEncoder.encode` does."""
-        return self._arrow.encode(queues, records, partition, time.time_ns() // 1_000_000)
+        return self._arrow.encode(queues, records, partition, self._now_ms())
 
     def try_append_encoded(self, queues: TopicQueues, batch: EncodedBatch) -> Batch | None:
         """Add an encoded batch. Return it, None if there is no memory for it now."""

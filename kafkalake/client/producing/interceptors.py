@@ -44,9 +44,6 @@ class Interceptors:
     def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
         self._interceptors = tuple(interceptors)
 
-    def __bool__(self) -> bool:
-        return bool(self._interceptors)
-
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Return the record that the last interceptor returns."""
         for each in self._interceptors:

@@ -17,6 +17,9 @@ import numpy as np
 
 from kafkalake.client.partitioner import murmur2
 
+_ALMOST_BYTES = 1_024
+"""What a batch that is full may lack, as the next record did not fit."""
+
 
 def partition_of_key(key: bytes, partitions: int) -> int:
     """Return the partition of a key, as all of Kafka's clients choose it."""
@@ -64,14 +67,12 @@ class StickyPartitioner:
             self._switch(partitions, available)
         return self.current
 
-    def add(self, size: int, partitions: int, available: Sequence[int], *, is_batch_full: bool) -> None:
-        """Count a record of `size` bytes, and go on to another partition if this one had its share.
-
-        A batch that is not full is filled, up to twice the share, so that no small ones are left behind.
-        """
-        self._produced += size
-        if self._produced >= 2 * self._batch_size or (self._produced >= self._batch_size and is_batch_full):
-            self._switch(partitions, available)
+    def add_batch(self, partition: int, size: int, partitions: int, available: Sequence[int]) -> None:
+        """Count a batch that takes no more records, and go on to another partition if this one had its share."""
+        if partition == self.current:
+            self._produced += size
+            if self._produced >= self._batch_size - _ALMOST_BYTES:
+                self._switch(partitions, available)
 
     def update_load(self, partitions: Sequence[int], queued: Sequence[int]) -> None:
         """Take over the number of batches that wait at each partition that may be chosen. Fewer than two: no preference."""

@@ -13,10 +13,11 @@ from kafkalake.client.producing.partitioners import StickyPartitioner
 class PartitionQueue:
     """The batches of one partition. `open`: the last one, while records are added to it. is_muted: nothing is sent now."""
 
-    __slots__ = ("batches", "is_muted", "open", "partition", "topic")
+    __slots__ = ("_topic", "batches", "is_muted", "open", "partition", "topic")
 
-    def __init__(self, topic: str, partition: int) -> None:
-        self.topic = topic
+    def __init__(self, topic: TopicQueues, partition: int) -> None:
+        self.topic = topic.name
+        self._topic = topic
         self.partition = partition
         self.batches: deque[Batch] = deque()
         self.open: Batch | None = None
@@ -30,6 +31,7 @@ class PartitionQueue:
     def close_open(self) -> None:
         """Encode the open batch, if there is one. The next record opens another."""
         if self.open is not None:
+            self._topic.count_batch(self.partition, self.open.size)
             self.open.close()
             self.open = None
 
@@ -86,8 +88,12 @@ class TopicQueues:
         """Take over the partitions of the newest metadata. Those that are gone keep their queues until these are empty."""
         self.count = len(info.partitions)
         for partition in range(len(self.partitions), len(info.partitions)):
-            self.partitions.append(PartitionQueue(self.name, partition))
+            self.partitions.append(PartitionQueue(self, partition))
         self.available = [each.partition for each in info.partitions if each.leader >= 0]
+
+    def count_batch(self, partition: int, size: int) -> None:
+        """Take the news that a batch of `size` bytes takes no more records."""
+        self.sticky.add_batch(partition, size, self.count, self.available)
 
     def update_load(self, available: list[int], *, is_adaptive: bool) -> None:
         """Take over the load of the partitions, by the lengths of their queues."""
