@@ -38,6 +38,8 @@ class BrokerSettings:
         """The command line's settings with unresolved references to secrets, as written to files and logs."""
         self._static = resolve(static)
         self._listeners: list[Callable[[], None]] = []
+        self._followed: list[Mapping[str, str]] = [{}, {}]
+        """The dynamic settings that were followed last: of all brokers, of this one."""
         self.current = Settings(self._static)
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -65,8 +67,10 @@ class BrokerSettings:
                     reason = setting.documentation.removesuffix(NO_EFFECT)
                     logger.info("broker setting without effect name=%s value=%s reason=%r", setting.name, shown, reason)
         try:
-            stored = resolvable(json.loads(read_file(self._files, path)))
-            earlier = Settings(usable_broker_settings(stored)[0])
+            stored = json.loads(read_file(self._files, path))
+            if stored == self._stated:
+                return
+            earlier = Settings(usable_broker_settings(resolvable(stored))[0])
         except (OSError, ValueError, AttributeError, ConfigurationError):
             return  # the first start, or nothing to compare with
         for name, old, new in changed_values(earlier.describe_broker(), Settings(self._static).describe_broker()):
@@ -84,12 +88,13 @@ class BrokerSettings:
 
     def follow(self, config: ConfigOf) -> None:
         """Follow the dynamic settings of an image, and call the listeners if the current settings change."""
-        default, own = (
-            self._usable(config.get(ConfigResource(ResourceKind.BROKER, name), {}))
-            for name in ("", str(self.current.broker.id))
-        )
+        names = ("", str(self.current.broker.id))
+        layers = [config.get(ConfigResource(ResourceKind.BROKER, name), {}) for name in names]
+        if layers == self._followed:
+            return  # as with nearly every version, and comparing all values takes milliseconds
+        self._followed = layers
         try:
-            followed = self.current.with_dynamic(default, own)
+            followed = self.current.with_dynamic(*map(self._usable, layers))
         except ConfigurationError as error:
             logger.error("settings of the cluster not followed error=%s", error)
             return
