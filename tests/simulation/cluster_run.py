@@ -23,7 +23,7 @@ REPLICATED_SETTINGS = CLUSTER_SETTINGS | {
     "transaction.state.log.min.isr": "2",
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "2000",
-    "replica.fetch.wait.max.ms": "200",
+    "replica.fetch.wait.max.ms": "500",
     "replica.fetch.backoff.ms": "100",
 }
 
