@@ -5,14 +5,20 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from contract.wire_client import WireClient, code
 from kafka_reference import BROKERS, Cluster, Kafkalake, kafkalake_cluster, topic_name
 from waiting import wait_until
+from whole_transactions import TransactionLoad, committed_offsets
+
+from kafkalake.cluster.image import PartitionRegistration
+from kafkalake.metadata.delta import DeltaMetadataStore
 
 pytestmark = pytest.mark.process
 
@@ -34,18 +40,19 @@ class Replicating:
         self.servers = cluster.bootstrap_servers
         self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
-    def create(self, partitions: int = 1, **config: str) -> str:
-        """Create a topic with three replicas and return its name."""
+    def create(self, partitions: int = 1, replicas: Sequence[int] = (), **config: str) -> str:
+        """Create a topic with three replicas, or one partition with those given, and return its name."""
         topic = topic_name()
+        where = {"replica_assignment": [list(replicas)]} if replicas else {"replication_factor": BROKERS}
         new = NewTopic(
             topic,
             num_partitions=partitions,
-            replication_factor=3,
+            **where,
             config={"min.insync.replicas": "2"} | {name.replace("_", "."): value for name, value in config.items()},
         )
         for future in self.admin.create_topics([new]).values():
             future.result(TIMEOUT_S)
-        wait_until(lambda: all(len(isr) == BROKERS for isr in self.isrs(topic)))
+        wait_until(lambda: all(len(isr) == len(replicas or range(BROKERS)) for isr in self.isrs(topic)))
         return topic
 
     def isrs(self, topic: str) -> list[list[int]]:
@@ -55,6 +62,35 @@ class Replicating:
 
     def leader(self, topic: str, partition: int = 0) -> int:
         return int(self.admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader)
+
+    def replicas(self, topic: str) -> list[int]:
+        """The replicas of the first partition."""
+        return list(self.admin.list_topics(topic, timeout=10).topics[topic].partitions[0].replicas)
+
+    def reassign(self, topic: str, replicas: Sequence[int]) -> None:
+        """Give the first partition other replicas, as Kafka's tool asks for it. It takes its time."""
+        partition = {"partition_index": 0, "replicas": list(replicas)}
+        topics = [{"name": topic, "partitions": [partition]}]
+        with WireClient(self.brokers[0].bootstrap_servers) as client:
+            answer = client.call("AlterPartitionReassignments", 0, timeout=10_000, topics=topics)
+        assert code(answer.responses[0].partitions[0].error_code) == 0, answer
+
+    def registration(self, topic: str) -> PartitionRegistration:
+        """The first partition as the control store has it."""
+        store = DeltaMetadataStore(self.lake, create=False)
+        topic_id = next(UUID(row.topic_id) for row in store.load_topics() if row.topic == topic)
+        found = store.newest_image().partition((topic_id, 0))
+        assert found is not None
+        return found
+
+    def ends(self, topic: str, partitions: int) -> dict[int, int]:
+        """The high watermarks."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "none", "log_level": 0})
+        try:
+            asked = [TopicPartition(topic, each) for each in range(partitions)]
+            return {each.partition: consumer.get_watermark_offsets(each, timeout=10)[1] for each in asked}
+        finally:
+            consumer.close()
 
     def wait_in_sync(self, topic: str) -> None:
         wait_until(lambda: all(len(isr) == BROKERS for isr in self.isrs(topic)), lambda: self.isrs(topic))
@@ -170,17 +206,25 @@ def test_a_killed_leader_loses_nothing_and_returns_to_the_isr(cluster: Replicati
     cluster.wait_equal(topic, 3)
 
 
-def test_a_rolling_restart_gives_no_producer_an_error(cluster: Replicating) -> None:
-    topic = cluster.create(partitions=3)
-    with Producing(cluster, topic) as producing:
-        for broker in cluster.brokers:
-            broker.stop()
-            producing.go_on()
-            broker.start()
-            cluster.wait_in_sync(topic)
+def test_a_rolling_restart_gives_no_producer_an_error_and_keeps_transactions_whole(cluster: Replicating) -> None:
+    topic, whole = cluster.create(partitions=3), cluster.create(partitions=3)
+    load = TransactionLoad(cluster.servers, whole, 3, producers=1)
+    load.start()
+    try:
+        with Producing(cluster, topic) as producing:
+            for broker in cluster.brokers:
+                broker.stop()
+                producing.go_on()
+                broker.start()
+                cluster.wait_in_sync(topic)
+    finally:
+        load.stop()
     assert producing.failed == []
     assert read(cluster, topic, 3, len(producing.acknowledged)) == producing.acknowledged
     cluster.wait_equal(topic, 3)
+    transactions = committed_offsets(cluster.servers, whole, cluster.ends(whole, 3))
+    assert len(transactions) >= load.committed > 0
+    assert all(len(offsets) == 3 for offsets in transactions.values())
 
 
 def test_a_replica_whose_directory_was_deleted_is_refilled(cluster: Replicating) -> None:
@@ -215,4 +259,46 @@ def test_records_are_refused_below_the_least_isr_and_taken_again_above_it(cluste
     assert producing.failed == []
     cluster.brokers[others[1]].start()
     cluster.wait_in_sync(topic)
+    cluster.wait_equal(topic)
+
+
+def test_an_unclean_election_loses_what_the_elected_replica_lacks_and_nothing_before(cluster: Replicating) -> None:
+    topic = cluster.create(unclean_leader_election_enable="true", min_insync_replicas="1")
+    with Producing(cluster, topic) as together:
+        together.go_on()
+    cluster.wait_equal(topic)
+    leader = cluster.leader(topic)
+    others = [each for each in range(BROKERS) if each != leader]
+    for each in others:
+        cluster.brokers[each].kill()
+    wait_until(lambda: cluster.isrs(topic) == [[leader]], lambda: cluster.isrs(topic))
+    with Producing(cluster, topic) as alone:
+        alone.go_on()
+    cluster.brokers[leader].kill()
+    cluster.brokers[others[0]].start()
+    wait_until(lambda: cluster.leader(topic) == others[0])
+    assert cluster.registration(topic).is_recovering
+    kept = together.acknowledged
+    assert read(cluster, topic, 1, len(kept)) == kept, "all that the elected replica has, and nothing else"
+    with Producing(cluster, topic) as after:
+        for each in (leader, others[1]):
+            cluster.brokers[each].start()
+        cluster.wait_in_sync(topic)
+    assert after.failed == []
+    assert min(after.acknowledged) == (0, len(kept)), "its log end is where the new leader goes on"
+    assert read(cluster, topic, 1, len(kept | after.acknowledged)) == kept | after.acknowledged
+    cluster.wait_equal(topic)
+    assert not cluster.registration(topic).is_recovering
+
+
+def test_replicas_are_reassigned_under_load(cluster: Replicating) -> None:
+    topic = cluster.create(replicas=[0, 1])
+    with Producing(cluster, topic) as producing:
+        for replicas in ([1, 2], [2, 0], [2, 0, 1]):
+            cluster.reassign(topic, replicas)
+            wait_until(lambda replicas=replicas: cluster.isrs(topic) and set(cluster.isrs(topic)[0]) == set(replicas))
+            wait_until(lambda replicas=replicas: cluster.replicas(topic) == replicas)
+            producing.go_on()
+    assert producing.failed == []
+    assert read(cluster, topic, 1, len(producing.acknowledged)) == producing.acknowledged
     cluster.wait_equal(topic)
