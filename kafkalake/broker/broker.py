@@ -23,6 +23,7 @@ from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.controller.joining import TopicsRead
 from kafkalake.broker.controller.membership import Membership
 from kafkalake.broker.controller.protocol import EarlierRun, OtherBrokers
+from kafkalake.broker.controller.steps import Reach
 from kafkalake.broker.groups.lowest_offsets import GroupPeers
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
@@ -71,6 +72,10 @@ class BrokerObserver(ReplicaObserver, Protocol):
         ...
 
 
+OthersOf = Callable[[Membership], OtherBrokers]
+"""Return the connections to the other brokers of a membership."""
+
+
 class Broker:
     """The broker's parts, by name."""
 
@@ -83,7 +88,7 @@ class Broker:
         settings: BrokerSettings,
         store: BrokerTables,
         control: ControlStore,
-        others: Callable[[Membership], OtherBrokers],
+        others: OthersOf,
         logs: LogDirectory,
         world: World,
         observer: BrokerObserver,
@@ -110,74 +115,22 @@ class Broker:
         self.timers = Timers(clock, new_alarm())
         self.scheduler = Scheduler(clock, new_alarm())
         self.purgatory = Purgatory(self.timers)
-        self.append_queue = AppendQueue(
-            self.purgatory,
-            call_soon,
-            run_blocking,
-            observer.partition_moved,
-            ownership,
-            clock,
-            lambda partition: self.replicas.fail(partition),
-        )
+        self.append_queue = self._make_append_queue(call_soon)
         self.end_burst = self.append_queue.end_burst
         """To be called before a request that reads what was appended by requests before it."""
         self.wire_cache = WireCache(self.config.fetch_wire_cache_bytes)
-        self.fetch_sessions = FetchSessionCache(
-            self.config.max_incremental_fetch_session_cache_slots,
-            lambda: world.random.randrange(1, 2**31),
-            self.config.max_incremental_fetch_session_partitions,
-            lambda asked: self.topics.serves(asked.topic, asked.partition),
-        )
+        self.fetch_sessions = self._make_fetch_sessions()
         self.followed_reads = FollowedReads(lambda replica: self.replicas.fetchers.find(replica), self.purgatory)
         self.fetcher = FetchService(
             self.topics, self.fetch_sessions, self.purgatory, clock, lambda: self.config, self.followed_reads
         )
-        self.replicas = Replicas(
-            broker_id=broker_id,
-            topics=self.topics,
-            store=store,
-            logs=logs,
-            cache=self.wire_cache,
-            clock=clock,
-            settings=lambda: settings.current,
-            leaders=leader_replicas,
-            reads=self.followed_reads,
-            observer=observer,
-            changed=lambda name: self.groups.topic_changed(name),
-            moved=lambda topic, index: self._leader_moved(topic, index),
-            run_blocking=run_blocking,
-            later=self.timers.schedule,
-            advance=self.append_queue.advance,
-            leave=self.append_queue.leave,
-        )
+        self.replicas = self._make_replicas(leader_replicas)
         self._coordinates = False
         reach = kill_as_asked(os.environ)
-        self.membership = Membership(
-            broker_id,
-            cluster.cluster_id,
-            control,
-            self.replicas,
-            self.topics.election_rules,
-            world,
-            lambda: self.config,
-            run_blocking,
-            others,
-            settings.follow,
-            lambda: self.topic_admin.settle_soon(),
-            reach,
-        )
+        self.membership = self._make_membership(cluster.cluster_id, control, others, reach)
         self.controller = self.membership.controller
         self.producer_ids = ProducerIds(self.membership.allocate_producer_ids)
-        self.isr_changes = IsrChanges(
-            broker_id,
-            self.topics,
-            controller=lambda: self.membership.current_controller,
-            broker_epoch=lambda: self.membership.broker_epoch,
-            advance=self.append_queue.advance,
-            later=self.timers.schedule,
-            clock=clock,
-            lag_ms=lambda: self.config.replica_lag_time_max_ms,
-        )
+        self.isr_changes = self._make_isr_changes()
         self.follower_sessions = FollowerSessions(
             self.purgatory,
             lambda: world.random.randrange(1, 2**31),
@@ -187,19 +140,95 @@ class Broker:
         self.replica_fetches = ReplicaFetchService(
             self.topics, self.purgatory, self.isr_changes, self.follower_sessions
         )
-        self.topic_admin = TopicAdmin(
+        self.topic_admin = self._make_topic_admin(reach)
+        self.groups = GroupService(self)
+        self.config_admin = self._make_config_admin()
+        self.transactions = TransactionService(self, self.groups.coordinator.table)
+        self.staged = StagedAppends(self, lake, world.files)
+        settings.on_change(self._settings_changed)
+
+    def _make_append_queue(self, call_soon: CallSoon) -> AppendQueue:
+        return AppendQueue(
+            self.purgatory,
+            call_soon,
+            self.run_blocking,
+            self._observer.partition_moved,
+            self.ownership,
+            self.clock,
+            lambda partition: self.replicas.fail(partition),
+        )
+
+    def _make_fetch_sessions(self) -> FetchSessionCache:
+        return FetchSessionCache(
+            self.config.max_incremental_fetch_session_cache_slots,
+            lambda: self.world.random.randrange(1, 2**31),
+            self.config.max_incremental_fetch_session_partitions,
+            lambda asked: self.topics.serves(asked.topic, asked.partition),
+        )
+
+    def _make_replicas(self, leaders: LeaderReplicas) -> Replicas:
+        return Replicas(
+            broker_id=self.broker_id,
+            topics=self.topics,
+            store=self.store,
+            logs=self.logs,
+            cache=self.wire_cache,
+            clock=self.clock,
+            settings=lambda: self.settings.current,
+            leaders=leaders,
+            reads=self.followed_reads,
+            observer=self._observer,
+            changed=lambda name: self.groups.topic_changed(name),
+            moved=lambda topic, index: self._leader_moved(topic, index),
+            run_blocking=self.run_blocking,
+            later=self.timers.schedule,
+            advance=self.append_queue.advance,
+            leave=self.append_queue.leave,
+        )
+
+    def _make_membership(self, cluster_id: str, control: ControlStore, others: OthersOf, reach: Reach) -> Membership:
+        return Membership(
+            self.broker_id,
+            cluster_id,
+            control,
+            self.replicas,
+            self.topics.election_rules,
+            self.world,
+            lambda: self.config,
+            self.run_blocking,
+            others,
+            self.settings.follow,
+            lambda: self.topic_admin.settle_soon(),
+            reach,
+        )
+
+    def _make_isr_changes(self) -> IsrChanges:
+        return IsrChanges(
+            self.broker_id,
+            self.topics,
+            controller=lambda: self.membership.current_controller,
+            broker_epoch=lambda: self.membership.broker_epoch,
+            advance=self.append_queue.advance,
+            later=self.timers.schedule,
+            clock=self.clock,
+            lag_ms=lambda: self.config.replica_lag_time_max_ms,
+        )
+
+    def _make_topic_admin(self, reach: Reach) -> TopicAdmin:
+        return TopicAdmin(
             topics=self.topics,
             controller=self.controller,
             create_elsewhere=self.membership.create_topic,
-            store=store,
-            world=world,
-            settings=lambda: settings.current,
-            run_blocking=run_blocking,
+            store=self.store,
+            world=self.world,
+            settings=lambda: self.settings.current,
+            run_blocking=self.run_blocking,
             later=self.timers.schedule,
             reach=reach,
         )
-        self.groups = GroupService(self)
-        self.config_admin = ConfigAdmin(
+
+    def _make_config_admin(self) -> ConfigAdmin:
+        return ConfigAdmin(
             self.controller,
             lambda: self.cluster,
             self.membership.others,
@@ -212,9 +241,6 @@ class Broker:
                 ResourceKind.USER: check_credentials,
             },
         )
-        self.transactions = TransactionService(self, self.groups.coordinator.table)
-        self.staged = StagedAppends(self, lake, world.files)
-        settings.on_change(self._settings_changed)
 
     @property
     def config(self) -> BrokerConfig:
