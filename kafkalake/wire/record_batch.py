@@ -369,8 +369,12 @@ def encode_batch(batch: ProducerBatch, codec: int = compression.NONE) -> bytes:
     return bytes(encode_fetched(messages, base_offset, base_offset + 1, 0).records)
 
 
-def decode_fetched(data: Buffer, limit: int = DEFAULT_LIMITS.max_decompressed_bytes) -> Iterator[ProducerBatch]:
-    """Yield the batches of a Fetch response with absolute offsets, each decompressed to at most `limit` bytes of records.
+def decode_fetched(
+    data: Buffer, limit: int = DEFAULT_LIMITS.max_decompressed_bytes, position: int = 0
+) -> Iterator[ProducerBatch]:
+    """Yield the batches of a Fetch response, from `position` on, with absolute offsets.
+
+    Each is decompressed to at most `limit` bytes of records.
 
     A control batch has no rows and its `control_type` set. A batch truncated by the end of the response is dropped, as the
     protocol allows. Batches are whole, so the first may hold offsets before the requested one.
@@ -381,7 +385,6 @@ def decode_fetched(data: Buffer, limit: int = DEFAULT_LIMITS.max_decompressed_by
     if not len(data):
         return
     source: Any = np.frombuffer(data, dtype=np.uint8)
-    position = 0
     while len(source) - position >= wire.RECORDS:
         size = _COUNT.unpack_from(source, position + wire.BATCH_LENGTH)[0] + wire.BEFORE_BATCH_LENGTH
         if source[position + wire.MAGIC] != wire.MAGIC_2:

@@ -18,6 +18,7 @@ from kafkalake.record import layout as at
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire import batch_header as wire
+from kafkalake.wire.fetched_run import BatchRun, read_run
 from kafkalake.wire.messages.records import AbortedTransaction
 from kafkalake.wire.record_batch import decode_fetched
 
@@ -67,7 +68,10 @@ class FetchedRecords:
         self.is_read_committed = aborted is not None
         self._aborted = sorted((each.first_offset, each.producer_id) for each in aborted or ())
         self._aborting: set[int] = set()
-        self._batches = decode_fetched(data)
+        self._data = data
+        self._position = 0
+        self._run: BatchRun | None = None
+        self._run_index = 0
         self._batch: ProducerBatch | None = None
         self._records: list[RawRecord] = []
         self._taken = 0
@@ -102,44 +106,96 @@ class FetchedRecords:
         return arrow_of(*self.partition, batch, first) if first < len(found) else self.take_arrow()
 
     def _next_batch(self) -> ProducerBatch | None:
-        """Return the next batch with records to be seen."""
-        while (batch := self._decode_next()) is not None:
-            if self._is_visible(batch) and batch.rows and _end(batch) > self.next_offset:
+        """Return the next records to be seen: of one batch, or of several small ones that can be joined."""
+        while True:
+            batch = self._next_of_run() if self._run is not None else self._next_alone()
+            if batch is not None:
                 self._batch = batch
                 return batch
-            self.next_offset = max(self.next_offset, _end(batch))
-            self.epoch = batch.header.item(at.LEADER_EPOCH)
-        assert self.next_offset == self.end_offset, "records of a response were skipped"
-        self.is_drained = True
+            if self.is_drained:
+                return None
+
+    def _next_alone(self) -> ProducerBatch | None:
+        """Return the next batch, None if it is not to be seen, or if a run or the end comes next."""
+        self._run = read_run(self._data, self._position)
+        self._run_index = 0
+        if self._run is not None:
+            self._position = self._run.end
+            return None
+        batch = self._decode_next()
+        if batch is None:
+            assert self.next_offset == self.end_offset, "records of a response were skipped"
+            self.is_drained = True
+            return None
+        header = batch.header.tolist()
+        self._position += self._size_at(self._position)
+        if self._is_visible(header) and batch.rows and _end(header) > self.next_offset:
+            return batch
+        self._pass(header)
         return None
+
+    def _next_of_run(self) -> ProducerBatch | None:
+        """Return the next batches of the run that can be joined, None at its end."""
+        assert self._run is not None
+        headers = self._run.headers
+        first = self._run_index
+        while first < len(headers) and not self._is_wanted(headers[first]):
+            self._pass(headers[first])
+            first += 1
+        last = first + 1
+        while last < len(headers) and _joins(headers[first], headers[last]) and self._is_wanted(headers[last]):
+            last += 1
+        self._run_index = last
+        if first < len(headers):
+            return self._run.join(first, last)
+        self._run = None
+        return None
+
+    def _is_wanted(self, header: list[int]) -> bool:
+        return self._is_visible(header) and header[at.RECORDS] > 0 and _end(header) > self.next_offset
+
+    def _pass(self, header: list[int]) -> None:
+        """Move behind a batch."""
+        self.next_offset = max(self.next_offset, _end(header))
+        self.epoch = header[at.LEADER_EPOCH]
+
+    def _size_at(self, position: int) -> int:
+        return int(_OFFSET_AND_LENGTH.unpack_from(self._data, position)[1]) + wire.BEFORE_BATCH_LENGTH
 
     def _end_batch(self) -> None:
         assert self._batch is not None
-        self.next_offset = max(self.next_offset, _end(self._batch))
-        self.epoch = self._batch.header.item(at.LEADER_EPOCH)
+        self._pass(self._batch.header.tolist())
         self._batch, self._records, self._taken = None, [], 0
 
     def _decode_next(self) -> ProducerBatch | None:
         try:
-            return next(self._batches, None)
+            return next(decode_fetched(self._data, position=self._position), None)
         except KafkaError as error:
             topic, number = self.partition
             place = f"partition {topic}-{number}, from offset {self.next_offset} on"
             raise error_for_code(error.code, f"{place}: {error}") from error
 
-    def _is_visible(self, batch: ProducerBatch) -> bool:
-        attributes, producer_id = batch.header.item(at.ATTRIBUTES), batch.header.item(at.PRODUCER_ID)
-        while self._aborted and self._aborted[0][0] < _end(batch):
+    def _is_visible(self, header: list[int]) -> bool:
+        """Return whether the records of the next batch are to be seen. Call it for each, in order."""
+        attributes, producer_id = header[at.ATTRIBUTES], header[at.PRODUCER_ID]
+        while self._aborted and self._aborted[0][0] < _end(header):
             self._aborting.add(self._aborted.pop(0)[1])
         if attributes & at.ATTRIBUTE_CONTROL:
-            if batch.header[at.CONTROL_TYPE] == wire.ABORT:
+            if header[at.CONTROL_TYPE] == wire.ABORT:
                 self._aborting.discard(producer_id)
             return False
         return not (attributes & at.ATTRIBUTE_TRANSACTIONAL and producer_id in self._aborting)
 
 
-def _end(batch: ProducerBatch) -> int:
-    return int(batch.header.item(at.BASE_OFFSET)) + batch.offsets
+def _end(header: list[int]) -> int:
+    return header[at.BASE_OFFSET] + header[at.LAST_OFFSET_DELTA] + 1
+
+
+def _joins(header: list[int], other: list[int]) -> bool:
+    """Return whether records of two batches can be in one: they have the same leader epoch and kind of timestamp."""
+    kind = at.ATTRIBUTE_LOG_APPEND_TIME
+    same_epoch = header[at.LEADER_EPOCH] == other[at.LEADER_EPOCH]
+    return same_epoch and header[at.ATTRIBUTES] & kind == other[at.ATTRIBUTES] & kind
 
 
 def _first_from(records: list[RawRecord], offset: int) -> int:
