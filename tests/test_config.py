@@ -148,7 +148,7 @@ def test_a_topics_own_segment_size_counts_before_the_brokers_internal_one() -> N
         ("listener.name.external.ssl.key.password", "there is no encryption"),
         ("sasl.enabled.mechanisms", "no authentication"),
         ("authorizer.class.name", "there is no access control"),
-        ("leader.replication.throttled.rate", "there are no quotas"),
+        ("replication.quota.window.num", "its window is fixed"),
         ("zookeeper.connect", "the metadata is in the lake"),
         ("remote.log.storage.system.enable", "segments are not tiered"),
         ("listenersx", "Unknown broker config name"),

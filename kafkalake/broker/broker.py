@@ -38,6 +38,7 @@ from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import Alarm, Purgatory, Timers
 from kafkalake.broker.partitions.replica_fetch import ReplicaFetchService
 from kafkalake.broker.partitions.replicas import ReplicaObserver, Replicas
+from kafkalake.broker.partitions.replication_throttle import ReplicationThrottle
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
@@ -49,6 +50,7 @@ from kafkalake.cluster.control_store import ControlStore
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ResourceKind
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.listener import Listener
+from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import KafkaLakeError
 from kafkalake.internal_topics import GROUP_JOURNAL, TRANSACTION_JOURNAL
 from kafkalake.machine import boot_id
@@ -137,8 +139,12 @@ class Broker:
             clock.monotonic_ms,
             self.isr_changes.note_repeated,
         )
+        sent = self._make_throttle(
+            lambda config: config.leader_replication_throttled_rate,
+            lambda topic: topic.leader_replication_throttled_replicas,
+        )
         self.replica_fetches = ReplicaFetchService(
-            self.topics, self.purgatory, self.isr_changes, self.follower_sessions
+            self.topics, self.purgatory, self.isr_changes, self.follower_sessions, sent
         )
         self.topic_admin = self._make_topic_admin(reach)
         self.groups = GroupService(self)
@@ -166,6 +172,13 @@ class Broker:
             lambda asked: self.topics.serves(asked.topic, asked.partition),
         )
 
+    def _make_throttle(
+        self, rate_of: Callable[[BrokerConfig], int | None], replicas_of: Callable[[TopicConfig], str]
+    ) -> ReplicationThrottle:
+        return ReplicationThrottle(
+            self.broker_id, self.topics, self.clock, lambda: rate_of(self.config), replicas_of, self.timers.schedule
+        )
+
     def _make_replicas(self, leaders: LeaderReplicas) -> Replicas:
         return Replicas(
             broker_id=self.broker_id,
@@ -177,6 +190,10 @@ class Broker:
             settings=lambda: self.settings.current,
             leaders=leaders,
             reads=self.followed_reads,
+            throttle=self._make_throttle(
+                lambda config: config.follower_replication_throttled_rate,
+                lambda topic: topic.follower_replication_throttled_replicas,
+            ),
             observer=self._observer,
             changed=lambda name: self.groups.topic_changed(name),
             moved=lambda topic, index: self._leader_moved(topic, index),

@@ -24,6 +24,9 @@ _ACCEPTED: dict[str, tuple[tuple[str, Kind, Value] | tuple[str, Kind, Value, Upd
         ("num.recovery.threads.per.data.dir", Kind.INT, 2, _CLUSTER),
         ("num.replica.alter.log.dirs.threads", Kind.INT, None),
     ),
+    "The limit on copying between log directories; here there is one.": (
+        ("replica.alter.log.dirs.io.max.bytes.per.second", Kind.LONG, LONG_MAX, Update.PER_BROKER),
+    ),
     "Kafka's log cleaner; here a job compacts.": (
         ("log.cleaner.backoff.ms", Kind.LONG, 15_000, _CLUSTER),
         ("log.cleaner.dedupe.buffer.size", Kind.LONG, 134_217_728, _CLUSTER),
@@ -105,12 +108,10 @@ _REFUSED = {
         "ssl.",
     ),
     "there is no access control": ("allow.everyone.if.no.acl.found", "authorizer.", "delegation.token.", "super.users"),
-    "there are no quotas": (
+    "there is no such quota, or its window is fixed": (
         "alter.log.dirs.replication.quota.",
         "client.quota.",
         "controller.quota.",
-        "follower.replication.throttled.rate",
-        "leader.replication.throttled.rate",
         "max.connection.creation.rate",
         "max.connections.per.ip.overrides",
         "quota.",

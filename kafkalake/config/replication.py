@@ -14,6 +14,20 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 class ReplicationConfig(MembershipConfig):
     """Settings with their definitions. Fields are Kafka's names with underscores."""
 
+    follower_replication_throttled_rate: Long | None = define(
+        None,
+        "The limit on the bytes a second that this broker fetches of replicas in follower.replication.throttled.replicas.",
+        minimum=0,
+        update=Update.PER_BROKER,
+        hidden=True,
+    )
+    leader_replication_throttled_rate: Long | None = define(
+        None,
+        "The limit on the bytes a second that this broker sends of replicas in leader.replication.throttled.replicas.",
+        minimum=0,
+        update=Update.PER_BROKER,
+        hidden=True,
+    )
     num_replica_fetchers: Int = define(
         1,
         "Connections by which this broker fetches from each broker whose partitions it follows. A change concerns the "

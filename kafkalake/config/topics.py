@@ -15,6 +15,7 @@ from kafkalake.config.setting import (
     define,
     settings_of,
 )
+from kafkalake.config.throttled_replicas import replicas_check
 from kafkalake.config.topic_values import AVRO, JSON, SCHEMA_ID_MAX, check_schema
 
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -91,7 +92,9 @@ class TopicConfig:
         broker_name="log.flush.interval.ms",
     )
     follower_replication_throttled_replicas: Names = define(
-        "", "Replicas throttled on the follower's side." + NO_EFFECT
+        "",
+        "Replicas outside of the ISR that are throttled on the follower's side, as PARTITION:BROKER; *: all of them.",
+        check=replicas_check("follower.replication.throttled.replicas"),
     )
     index_interval_bytes: Int = define(
         4_096,
@@ -111,7 +114,11 @@ class TopicConfig:
         "The field of value.schema that is the key of records written to the topic as a table. kafkalake's own.",
         hidden=True,
     )
-    leader_replication_throttled_replicas: Names = define("", "Replicas throttled on the leader's side." + NO_EFFECT)
+    leader_replication_throttled_replicas: Names = define(
+        "",
+        "Partitions whose followers outside of the ISR are throttled on the leader's side, as PARTITION:LEADER; *: all of them.",
+        check=replicas_check("leader.replication.throttled.replicas"),
+    )
     local_retention_bytes: Long = define(
         -2,
         "Local bytes kept where segments are tiered." + NO_EFFECT,

@@ -38,7 +38,8 @@ def parse(setting: Setting, text: str) -> Value:
         try:
             setting.check(value)
         except ConfigurationError as error:
-            raise invalid_value(setting.name, text, str(error)) from None
+            shown = f"[{', '.join(members_of(value))}]" if setting.kind is Kind.LIST else text
+            raise invalid_value(setting.name, shown, str(error)) from None
     return value
 
 

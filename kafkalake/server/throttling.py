@@ -23,7 +23,7 @@ from kafkalake.broker.admin.client_quotas import (
     Quotas,
     entities,
 )
-from kafkalake.broker.admin.token_bucket import TokenBucket
+from kafkalake.broker.partitions.token_bucket import TokenBucket
 from kafkalake.clock import Clock
 from kafkalake.cluster.image import ConfigOf
 from kafkalake.server.request import Request

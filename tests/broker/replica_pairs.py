@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from broker.throttled import Throttle
 from manual_clock import ManualClock
 from storage.partition_logs import open_log
 
@@ -23,6 +24,8 @@ from kafkalake.broker.partitions.leader_replicas import (
     SegmentPart,
 )
 from kafkalake.broker.partitions.purgatory import Purgatory, Timers
+from kafkalake.broker.partitions.topics import Topic, Topics
+from kafkalake.cluster.image import ClusterImage
 from kafkalake.cluster.replication import EpochEnd, diverging_epoch
 from kafkalake.config.layers import Settings
 from kafkalake.errors import (
@@ -160,6 +163,9 @@ class ReplicaPairs:
         self.in_thread = 0
         self._later: list[tuple[int, Callable[[], None]]] = []
         config = Settings({name.replace("_", "."): str(value) for name, value in settings.items()}).broker
+        self.topics = Topics(ClusterImage("lake"))
+        self.topics.add(Topic("t", TOPIC, {}, Settings({}).topic({}), 0))
+        self.throttled = Throttle(self.clock, self.topics, self._do_later)
         self.purgatory = Purgatory(Timers(self.clock))
         self.reads = FollowedReads(lambda replica: self.fetchers.find(replica), self.purgatory)
         self.fetchers = Fetchers(
@@ -167,11 +173,15 @@ class ReplicaPairs:
             self.clock,
             lambda: config,
             self._run_blocking,
-            lambda delay_ms, action: self._later.append((self.clock.monotonic_ms() + delay_ms, action)),
+            self._do_later,
             self.reads,
+            self.throttled.throttle,
             lambda follower, error: self.failed.update({follower.replica: error}),
             lambda replica: replica in self.eligible,
         )
+
+    def _do_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        self._later.append((self.clock.monotonic_ms() + delay_ms, action))
 
     async def _run_blocking(self, work: Callable[[], Any]) -> Any:
         self.in_thread += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from itertools import pairwise
 from pathlib import Path
@@ -444,5 +445,52 @@ def test_large_answers_are_appended_in_a_thread_and_a_stop_waits_for_it(tmp_path
         await pairs.fetchers.stop([(TOPIC, 0)])
         assert log.log_end_offset in (2, 3)
         log.take_over(2)
+
+    run(test)
+
+
+def test_a_throttled_follower_is_left_out_while_the_rate_is_exceeded_until_it_is_in_sync(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path, replica_fetch_max_bytes=2_000)
+        pairs.throttled.rate = 1_000
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        fill(leader, 1, 10)
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        follower = pairs.follow(log, 1)
+        await pairs.until(lambda: log.log_end_offset > 0)
+        await pairs.turns()
+        before, asked = log.log_end_offset, len(pairs.leaders.asked)
+        assert before < leader.log_end_offset and not follower.is_in_sync
+        await pairs.advance(100)
+        assert (log.log_end_offset, len(pairs.leaders.asked)) == (before, asked)
+        while not has_all(log, leader):
+            await pairs.advance(100)
+            await asyncio.sleep(0)
+        assert pairs.clock.monotonic_ms() > 2_000
+        assert follower.is_in_sync
+        append(leader, simple_batch([bytes(1_900)]), simple_batch([b"b"]), epoch=1)
+        pairs.leaders.appended()
+        await pairs.until(lambda: has_all(log, leader))
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def test_a_throttle_that_is_removed_holds_nothing_back_any_more(tmp_path: Path) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path, replica_fetch_max_bytes=2_000)
+        pairs.throttled.rate = 1
+        leader, log = pairs.log("leader"), pairs.log("follower")
+        fill(leader, 1, 10)
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        pairs.follow(log, 1)
+        await pairs.until(lambda: log.log_end_offset > 0)
+        await pairs.turns()
+        await pairs.advance(500)
+        assert not has_all(log, leader)
+        pairs.throttled.rate = None
+        await pairs.advance(500)
+        await pairs.until(lambda: has_all(log, leader))
+        await pairs.fetchers.stop_all()
 
     run(test)

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from broker.throttled import Throttle
 from faulty_files import FaultyFiles
 from manual_clock import ManualClock
 from record_batches import simple_batch
@@ -73,6 +74,7 @@ class Broker:
             settings=lambda: Settings({}, {}, {}),
             leaders=leaders,
             reads=FollowedReads(lambda replica: self.replicas.fetchers.find(replica), purgatory),
+            throttle=Throttle(clock).throttle,
             observer=observer,
             changed=lambda name: None,
             moved=lambda topic, index: self.moved.append(index),

@@ -10,6 +10,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from broker.throttled import Throttle
 from leaderships import THREE, LedPartition
 
 from kafkalake.broker.partitions.follower_sessions import FollowerSessions
@@ -27,6 +28,9 @@ from kafkalake.cluster.replication import begin_leadership
 from kafkalake.errors import BrokerUnavailableError, NotLeaderOrFollowerError, RequestTimedOutError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log
+
+LAGGING_MS = 30_001
+"""After so long without all records a follower is outside of the ISR, and the watermark does not wait for it."""
 
 
 class Followed:
@@ -50,13 +54,16 @@ class Followed:
             advance=self.led.queue.advance,
             later=lambda delay_ms, action: None,
             clock=self.led.clock,
-            lag_ms=lambda: 30_000,
+            lag_ms=lambda: LAGGING_MS - 1,
         )
         ids = itertools.count(1)
         self.sessions = FollowerSessions(
             self.led.purgatory, lambda: next(ids), self.led.clock.monotonic_ms, self.changes.note_repeated
         )
-        self.service = ReplicaFetchService(topics, self.led.purgatory, self.changes, self.sessions)
+        self.throttled = Throttle(self.led.clock, topics)
+        self.service = ReplicaFetchService(
+            topics, self.led.purgatory, self.changes, self.sessions, self.throttled.throttle
+        )
 
     def fetch(
         self,
@@ -270,3 +277,43 @@ def test_a_deletion_that_a_replica_does_not_follow_times_out_and_one_without_its
             await left
 
     asyncio.run(delete())
+
+
+def test_a_throttle_keeps_records_from_a_follower_outside_of_the_isr_until_the_rate_allows_them(
+    followed: Followed,
+) -> None:
+    followed.led.set_isr(0, 2)
+    for _ in range(2):
+        followed.led.produce(bytes(5_000), acks=1)
+    followed.led.pass_time(LAGGING_MS)
+    followed.fetch(2, broker_id=2)
+    followed.throttled.rate = 1_000
+    assert len(messages(followed.fetch(0, bytes_max=1))) > 5_000
+    held_back = followed.fetch(1, high_watermark=1)
+    followed.led.produce(b"later", acks=1)
+    assert held_back == []
+    followed.led.pass_time(501)
+    (answer,) = held_back
+    assert answer.read is None and answer.error is None
+    assert messages(followed.fetch(1, broker_id=2))
+    followed.led.pass_time(20_000)
+    assert messages(followed.fetch(1, high_watermark=1))
+    followed.throttled.rate = 0
+    (answer,) = followed.fetch(1, high_watermark=1, wait_ms=0)
+    assert answer.read is None
+
+
+@pytest.mark.parametrize(("replicas", "is_throttled"), [("0:1", False), ("1:0,0:1", False), ("", False), ("0:0", True)])
+def test_a_throttle_concerns_the_replicas_that_its_setting_names(
+    followed: Followed, replicas: str, is_throttled: bool
+) -> None:
+    followed.led.set_isr(0, 2)
+    followed.led.produce(b"a", acks=1)
+    followed.led.pass_time(LAGGING_MS)
+    followed.fetch(1, broker_id=2)
+    followed.throttled.rate = 1
+    assert not followed.throttled.throttle.is_exceeded
+    followed.throttled.throttle.count(followed.led.partition.replica, 100_000)
+    followed.throttled.replicas = replicas
+    (answer,) = followed.fetch(0, wait_ms=0)
+    assert (answer.read is None) == is_throttled

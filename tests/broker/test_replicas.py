@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from broker.replica_pairs import LeadersHere, data_of, run
+from broker.throttled import Throttle
 from faulty_files import FaultyFiles
 from manual_clock import ManualClock
 from record_batches import simple_batch
@@ -72,6 +73,7 @@ class Here:
             settings=lambda: settings,
             leaders=self.leaders,
             reads=FollowedReads(lambda replica: self.replicas.fetchers.find(replica), Purgatory(Timers(self.clock))),
+            throttle=Throttle(self.clock).throttle,
             observer=self.observer,
             changed=lambda name: None,
             moved=lambda topic, index: self.moved.append((index, index in topic.replicas)),

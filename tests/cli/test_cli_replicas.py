@@ -155,6 +155,11 @@ def partitions_of(cluster: Cluster, topic: str) -> list[dict[str, list[int]]]:
     return found
 
 
+def settings_of(cluster: Cluster, topic: str) -> dict[str, str]:
+    found: dict[str, str] = json.loads(on(cluster, "topics", "describe", topic, "--json").stdout)[0]["configs"]
+    return found
+
+
 @pytest.mark.peer
 def test_partitions_in_a_state_are_listed(cluster: Cluster, pairs: str) -> None:
     def listed(*options: str) -> str:
@@ -181,18 +186,20 @@ def test_partitions_in_a_state_are_listed(cluster: Cluster, pairs: str) -> None:
 
 
 @pytest.mark.peer
-def test_a_topic_moves_to_other_brokers(cluster: Cluster, pairs: str) -> None:
+def test_a_topic_moves_to_other_brokers_under_a_throttle(cluster: Cluster, pairs: str) -> None:
     proposed = on(cluster, "brokers", "reassign", "generate", pairs, "--brokers", "0,2", "--json")
     moves = json.loads(proposed.stdout)["partitions"]
     assert [sorted(each["replicas"]) for each in moves] == [[0, 2], [0, 2]]
     texts = on(cluster, "brokers", "reassign", "generate", pairs, "--brokers", "0,2").stdout.splitlines()
     assert [json.loads(texts[1])["partitions"][index]["replicas"] for index in (0, 1)] == [[0, 1], [1, 2]]
 
-    begun = on(cluster, "brokers", "reassign", "execute", "-", stdin=proposed.stdout)
+    begun = on(cluster, "brokers", "reassign", "execute", "-", "--throttle", "1000000", stdin=proposed.stdout)
     assert (begun.code, begun.stdout.splitlines()[-1]) == (
         0,
         f"Successfully started partition reassignments for {pairs}-0,{pairs}-1",
     )
+
+    assert settings_of(cluster, pairs)["leader.replication.throttled.replicas"] == "0:0,0:1,1:1,1:2"
 
     def verified() -> dict[str, object]:
         ended = on(cluster, "brokers", "reassign", "verify", "-", "--json", stdin=proposed.stdout)
@@ -200,6 +207,7 @@ def test_a_topic_moves_to_other_brokers(cluster: Cluster, pairs: str) -> None:
         return found
 
     wait_until(lambda: verified()["throttlesRemoved"], timeout_s=60)
+    wait_until(lambda: "leader.replication.throttled.replicas" not in settings_of(cluster, pairs), timeout_s=20)
     again = on(cluster, "brokers", "reassign", "verify", "-", stdin=proposed.stdout).stdout.splitlines()
     assert again[:3] == ["Status of partition reassignment:"] + [
         f"Reassignment of partition {pairs}-{index} is completed." for index in (0, 1)

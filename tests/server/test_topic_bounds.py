@@ -13,7 +13,7 @@ from kafka_reference import Kafkalake
 from manual_clock import ManualClock
 from worst_case import MIB, worst_case
 
-from kafkalake.broker.admin.token_bucket import TokenBucket
+from kafkalake.broker.partitions.token_bucket import TokenBucket
 from kafkalake.errors import LeaderNotAvailableError, PolicyViolationError
 
 pytestmark = pytest.mark.process

@@ -18,7 +18,6 @@ from functools import partial
 from typing import TypeVar
 
 from kafkalake.broker.admin.changes_in_turn import ChangesInTurn
-from kafkalake.broker.admin.token_bucket import TokenBucket
 from kafkalake.broker.admin.topic_creation import TOPICS_PER_TURN, Creation, place_all, run_in_turns
 from kafkalake.broker.admin.topic_plans import (
     TopicPlans,
@@ -30,6 +29,7 @@ from kafkalake.broker.admin.topic_plans import (
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.controller.steps import ControllerStep, Reach
 from kafkalake.broker.partitions.new_topic import NewTopic
+from kafkalake.broker.partitions.token_bucket import TokenBucket
 from kafkalake.broker.partitions.topic_rows import overrides_as_text, topic_row
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.election import Election

@@ -24,6 +24,7 @@ from kafkalake.broker.partitions.leader_replicas import (
     ReplicaId,
     Segment,
 )
+from kafkalake.broker.partitions.replication_throttle import ReplicationThrottle
 from kafkalake.broker.partitions.segment_copies import SegmentCopies
 from kafkalake.clock import Clock
 from kafkalake.config.broker import BrokerConfig
@@ -41,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 INLINE_BYTES = 512 * 1024
 """Bytes of messages that are appended on the event loop. More are appended in a thread."""
+HELD_BACK_MS_MAX = 500
+"""After so long at most, a throttle is looked at again: it may have been removed."""
 _TURN_NS = 5_000_000
 _REQUESTS_MAX = 2
 
@@ -58,10 +61,12 @@ class Fetchers:
         run_blocking: RunBlocking,
         later: Callable[[int, Callable[[], None]], object],
         reads: FollowedReads,
+        throttle: ReplicationThrottle,
         failed: Callable[[Follower, KafkaError], None],
         may_lead: Callable[[ReplicaId], bool],
     ) -> None:
         """`later(delay_ms, action)` runs an action after a delay. `reads`: of consumers from these replicas.
+        `throttle`: of what is fetched.
 
         `failed` is called with a follower whose log cannot be used any more. It is not fetched any more then.
         `may_lead` returns whether a replica may be elected, so that no record of its log may be removed.
@@ -72,8 +77,9 @@ class Fetchers:
         self.run_blocking = run_blocking
         self.later = later
         self.reads = reads
-        self.copies = SegmentCopies(leaders, config, run_blocking)
         self.may_lead = may_lead
+        self.throttle = throttle
+        self.copies = SegmentCopies(leaders, config, run_blocking, throttle)
         self._failed = failed
         self._followers: dict[ReplicaId, Follower] = {}
         self._fetchers: dict[tuple[int, int], _Fetcher] = {}
@@ -163,6 +169,7 @@ class _Fetcher:
         self._wanted = asyncio.get_running_loop().create_future()
         self._retry_ms = 0
         self._pause_ms = 0
+        self._held_back_until_ms = 0
         self._applying = asyncio.Lock()
         self._rounds: set[asyncio.Task[None]] = set()
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -212,6 +219,19 @@ class _Fetcher:
     def _is_pausing(self) -> bool:
         return self._fetchers.clock.monotonic_ms() < self._retry_ms
 
+    def _is_due(self, follower: Follower, now_ms: int) -> bool:
+        """Return whether a follower is fetched now. Those that a throttle holds back are looked at again when it may be over."""
+        if not follower.is_due(now_ms):
+            return False
+        throttle = self._fetchers.throttle
+        if follower.is_in_sync or not throttle.holds_back(follower.replica):
+            return True
+        if self._held_back_until_ms <= now_ms:
+            delay_ms = min(throttle.delay_ms, HELD_BACK_MS_MAX)
+            self._held_back_until_ms = now_ms + delay_ms
+            self._fetchers.later(delay_ms, self.wake)
+        return False
+
     def _look_at_changed(self) -> None:
         """Bring what is asked for up to date. Partitions that are not due are looked at again."""
         changed, self._changed = self._changed, {}
@@ -221,7 +241,7 @@ class _Fetcher:
             self._asked.pop(replica, None)
             if (follower := self._followers.get(replica)) is None:
                 continue
-            if follower.is_due(now_ms):
+            if self._is_due(follower, now_ms):
                 self._asked[replica] = follower.ask(max_bytes)
             else:
                 self._changed[replica] = None
@@ -318,6 +338,7 @@ class _Fetcher:
             if fetched.whole is not None:
                 copying = asyncio.get_running_loop().create_task(self._copy(follower, fetched.whole))
                 follower.copy_by(copying, is_next=True)
+            self._fetchers.throttle.count(follower.replica, len(fetched.messages))
             self._fetchers.reads.advanced(follower, len(fetched.messages))
 
     async def _copy(self, follower: Follower, segment: Segment) -> None:

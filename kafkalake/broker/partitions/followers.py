@@ -36,6 +36,7 @@ class Follower:
         "_copying",
         "_pause_ms",
         "_refills",
+        "is_in_sync",
         "leader_epoch",
         "leader_id",
         "log",
@@ -55,6 +56,8 @@ class Follower:
         self.retry_ms = 0
         """The time, of a monotonic clock, before which it is not fetched again."""
         self._pause_ms = 0
+        self.is_in_sync = False
+        """Whether the last answer left nothing below the leader's high watermark to fetch."""
         self.under_way: set[asyncio.Future[Any]] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         """The copies of whole segments that are being made."""
@@ -115,6 +118,7 @@ class Follower:
         if log.flush_due():
             log.flush()
         log.advance_high_watermark(min(fetched.high_watermark, log.log_end_offset))
+        self.is_in_sync = fetched.high_watermark <= log.log_end_offset
         start = min(fetched.log_start_offset, log.high_watermark)
         if start > log.log_start_offset:
             log.raise_start(start)

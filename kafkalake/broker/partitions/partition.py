@@ -42,8 +42,11 @@ from kafkalake.errors import (
 from kafkalake.run_blocking import RunBlocking
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.log import Log
+from kafkalake.topic_partition import PartitionId
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from kafkalake.broker.partitions.topics import Topic
 
 logger = logging.getLogger(__name__)
@@ -154,6 +157,11 @@ class Partition:
     def name(self) -> str:
         """Topic and partition number, as in log messages and directory names."""
         return f"{self.topic.name}-{self.index}"
+
+    @property
+    def replica(self) -> PartitionId[UUID]:
+        """The id of its topic, and its number."""
+        return self.topic.topic_id, self.index
 
     def check_online(self) -> None:
         """Raise `KafkaStorageError` if the log could not be opened. Its offsets are unknown."""

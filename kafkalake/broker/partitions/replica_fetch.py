@@ -23,6 +23,7 @@ from kafkalake.broker.partitions.isr_changes import IsrChanges
 from kafkalake.broker.partitions.leader_replicas import ReplicaId
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory
+from kafkalake.broker.partitions.replication_throttle import ReplicationThrottle
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.cluster.partition_changes import ANY_EPOCH
 from kafkalake.cluster.replication import EpochEnd, ReplicaFetch, check_replica, diverging_epoch
@@ -137,13 +138,22 @@ Reply = Callable[[list[FollowedAnswer], int], None]
 
 
 class ReplicaFetchService:
-    """The reader of followers' fetches. `sessions`: of the followers."""
+    """The reader of followers' fetches."""
 
-    def __init__(self, topics: Topics, purgatory: Purgatory, changes: IsrChanges, sessions: FollowerSessions) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        purgatory: Purgatory,
+        changes: IsrChanges,
+        sessions: FollowerSessions,
+        throttle: ReplicationThrottle,
+    ) -> None:
+        """`sessions`: of the followers. `throttle`: of what is sent to them."""
         self._topics = topics
         self._purgatory = purgatory
         self._changes = changes
         self._sessions = sessions
+        self._throttle = throttle
 
     def fetch(self, request: FollowerFetch, reply: Reply) -> Generator[None, None, DelayedOperation | None]:
         """Answer now and return None, or return the operation that waits in the purgatory. Yields between partitions.
@@ -233,7 +243,9 @@ class ReplicaFetchService:
                 found.watched[partition] = partition.appended_bytes
                 found.asked[partition] = asked
                 left = request.bytes_max - found.bytes
-                self._read(partition, request, answer, left if found.bytes else max(left, 1), is_new=is_new)
+                limit = 0 if self.is_held_back(partition, request) else left if found.bytes else max(left, 1)
+                self._read(partition, request, answer, limit, is_new=is_new)
+                self._throttle.count(partition.replica, answer.bytes)
             except KafkaError as error:
                 answer.error = as_value(error)
             except CorruptSegmentError as error:
@@ -247,6 +259,16 @@ class ReplicaFetchService:
             found.is_urgent |= answer.is_urgent
             found.answers.append(answer)
             yield
+
+    def is_held_back(self, partition: Partition, request: FollowerFetch) -> bool:
+        """Return whether a throttle keeps the records of a partition from a follower now. It is outside of the ISR."""
+        return request.broker_id not in partition.leadership.isr and self._throttle.holds_back(partition.replica)
+
+    async def pause(self, partition: Partition, request: FollowerFetch, size: int) -> None:
+        """Wait while a throttle keeps a partition from a follower, then count the bytes of a segment that are sent."""
+        if self.is_held_back(partition, request):
+            await self._throttle.pause(partition.replica)
+        self._throttle.count(partition.replica, size)
 
     def _find(self, request: FollowerFetch, asked: FollowedPartition) -> Partition:
         """Return the partition.
@@ -318,7 +340,8 @@ class _WaitingFetch(DelayedOperation):
 
     def is_complete(self, key: Hashable) -> bool:
         assert isinstance(key, Partition)
-        self._bytes_wanted -= key.appended_bytes - self._bytes_seen[key]
+        if not self._service.is_held_back(key, self._request):
+            self._bytes_wanted -= key.appended_bytes - self._bytes_seen[key]
         self._bytes_seen[key] = key.appended_bytes
         return self._bytes_wanted <= 0 or _has_moved(key, self._asked[key])
 
@@ -349,7 +372,9 @@ class _WaitingInSession(DelayedOperation):
         followed = self._session.followed(key)
         if followed is None:
             return True
-        self._bytes_wanted -= followed.count_appended(key)
+        appended_bytes = followed.count_appended(key)
+        if not self._service.is_held_back(key, self._request):
+            self._bytes_wanted -= appended_bytes
         return self._bytes_wanted <= 0 or _has_moved(key, followed.asked)
 
     def complete(self) -> None:

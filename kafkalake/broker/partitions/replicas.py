@@ -27,6 +27,7 @@ from kafkalake.broker.partitions.leader_replicas import ReplicaId as ReplicaId
 from kafkalake.broker.partitions.log_directory import LogDirectory, log_config
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.replica_changes import ReplicaChange, changed_partitions
+from kafkalake.broker.partitions.replication_throttle import ReplicationThrottle
 from kafkalake.broker.partitions.retired_logs import RetiredLogs
 from kafkalake.broker.partitions.topic_rows import topic_of
 from kafkalake.broker.partitions.topics import Topic, Topics
@@ -73,6 +74,7 @@ class Replicas:
         settings: Callable[[], Settings],
         leaders: LeaderReplicas,
         reads: FollowedReads,
+        throttle: ReplicationThrottle,
         observer: ReplicaObserver,
         changed: Callable[[str], None],
         moved: Callable[[Topic, int], None],
@@ -82,7 +84,7 @@ class Replicas:
         leave: Callable[[Partition], None],
     ) -> None:
         """Create the replicas. `settings` returns the broker's current settings. `leaders`: on other brokers. `reads`:
-        of consumers from replicas that follow.
+        of consumers from replicas that follow. `throttle`: of what these fetch.
 
         `changed` is called with the name of each topic created, deleted or given more partitions.
         `moved` is called with each partition that is led here from now on, in a newer epoch, or no longer.
@@ -105,7 +107,15 @@ class Replicas:
         self._idle = IdleLogs(run_blocking)
         self._retired = RetiredLogs(logs, run_blocking, later)
         self._fetchers = Fetchers(
-            leaders, clock, lambda: settings().broker, run_blocking, later, reads, self._log_failed, self._may_lead
+            leaders,
+            clock,
+            lambda: settings().broker,
+            run_blocking,
+            later,
+            reads,
+            throttle,
+            self._log_failed,
+            self._may_lead,
         )
         self._lock = asyncio.Lock()
         self._failed_in: dict[ReplicaId, int] = {}

@@ -14,6 +14,7 @@ from functools import partial
 
 from kafkalake.broker.partitions.followers import Follower
 from kafkalake.broker.partitions.leader_replicas import AskedSegment, LeaderReplicas, ReplicaId, Segment, SegmentPart
+from kafkalake.broker.partitions.replication_throttle import ReplicationThrottle
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import CorruptMessageError, KafkaLakeError
 from kafkalake.run_blocking import RunBlocking
@@ -31,10 +32,12 @@ class SegmentCopies:
         leaders: LeaderReplicas,
         config: Callable[[], BrokerConfig],
         run_blocking: RunBlocking,
+        throttle: ReplicationThrottle,
     ) -> None:
         self._leaders = leaders
         self._config = config
         self._run_blocking = run_blocking
+        self._throttle = throttle
         self._parts = asyncio.Semaphore(PARTS_MAX)
         self._begun: dict[ReplicaId, SegmentCopy] = {}
 
@@ -78,6 +81,7 @@ class SegmentCopies:
     async def _fetch_part(self, follower: Follower, asked: AskedSegment, position: int) -> SegmentPart:
         """Return a part, which counts as in memory until it is written."""
         timeout_ms = self._config().replica_socket_timeout_ms
+        await self._throttle.pause(follower.replica)
         await self._parts.acquire()
         try:
             part: SegmentPart = await self._leaders.fetch_segment(follower.leader_id, asked, position, timeout_ms)
@@ -86,6 +90,7 @@ class SegmentCopies:
         except BaseException:
             self._parts.release()
             raise
+        self._throttle.count(follower.replica, len(part.data))
         return part
 
     async def _write(

@@ -47,6 +47,7 @@ async def _read(request: Request[FetchSegmentRequest], body: FetchSegmentRequest
     fetch = FollowerFetch(body.replica_id, body.replica_epoch, (asked,), 0, 1, 0)
     partition, segment = request.context.broker.replica_fetches.segment(fetch, body.generation)
     length = min(body.length, SEGMENT_BYTES_MAX)
+    await request.context.broker.replica_fetches.pause(partition, fetch, min(length, segment.size_bytes))
     data = await request.context.run_in_thread(lambda: partition.log.read_segment_file(segment, body.position, length))
     return FetchSegmentResponse(
         next_offset=segment.next_offset,

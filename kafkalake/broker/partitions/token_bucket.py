@@ -1,7 +1,7 @@
 """A token bucket, by which rates are limited as Kafka's quotas limit them: on average over a window of seconds.
 
 Something is allowed while there are tokens and takes as many as it needs. Something large may take the bucket below zero and so
-delay the next. The bucket is full after `WINDOW_S` seconds of nothing.
+delay the next. The bucket is full after the seconds of its window in which nothing is taken.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ WINDOW_S = 11
 class TokenBucket:
     """The bucket. `per_second` returns the current rate."""
 
-    def __init__(self, clock: Clock, per_second: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock, per_second: Callable[[], float], window_s: int = WINDOW_S) -> None:
         self._clock = clock
         self._per_second = per_second
-        self._tokens = WINDOW_S * per_second()
+        self._window_s = window_s
+        self._tokens = window_s * per_second()
         self._filled_ms = clock.monotonic_ms()
 
     @property
@@ -28,7 +29,7 @@ class TokenBucket:
         """Return whether the rate is exceeded and nothing more is allowed now."""
         rate, now_ms = self._per_second(), self._clock.monotonic_ms()
         gained = rate * (now_ms - self._filled_ms) / 1000
-        self._tokens, self._filled_ms = min(self._tokens + gained, WINDOW_S * rate), now_ms
+        self._tokens, self._filled_ms = min(self._tokens + gained, self._window_s * rate), now_ms
         return self._tokens <= 0
 
     def take(self, count: float) -> None:
