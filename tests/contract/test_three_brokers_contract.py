@@ -192,6 +192,38 @@ def test_a_fetch_waits_at_a_follower_as_at_the_leader(brokers: Brokers) -> None:
     assert (code(answer.error_code), len(values_of(answer.records))) == (0, 3)
 
 
+def test_followers_describe_producers_and_directories_as_the_leader_does(brokers: Brokers) -> None:
+    topic = brokers.create_replicated((0, 1))
+    producer_id = brokers.clients[0].call(
+        "InitProducerId", 4, transactional_id=None, transaction_timeout=1_000, producer_id=-1, producer_epoch=-1
+    )
+    records = batch([(None, b"x" * 1_000)] * 3, producer_id=producer_id.producer_id, epoch=0, sequence=0)
+    answer = brokers.clients[0].call("Produce", 10, **produce_values(topic, records))
+    assert code(answer.responses[0].partition_responses[0].error_code) == 0
+
+    def producers(broker: int) -> tuple[int, list[tuple[int, int, int, int]]]:
+        asked = [{"name": topic, "partition_indexes": [0]}]
+        found = brokers.clients[broker].call("DescribeProducers", 0, topics=asked).topics[0].partitions[0]
+        states = [
+            (each.producer_id, each.producer_epoch, each.last_sequence, each.current_txn_start_offset)
+            for each in found.active_producers
+        ]
+        return code(found.error_code), states
+
+    def sizes(broker: int) -> list[tuple[int, int]]:
+        asked = [{"topic": topic, "partitions": [0]}]
+        (directory,) = brokers.clients[broker].call("DescribeLogDirs", 4, topics=asked).results
+        return [(each.partition_size, each.offset_lag) for of in directory.topics for each in of.partitions]
+
+    expected = [(producer_id.producer_id, 0, 2, -1)]
+    assert producers(0) == (0, expected)
+    wait_until(lambda: producers(1) == (0, expected))
+    assert producers(2) == (NOT_LEADER, [])
+    assert sizes(0)[0][0] > 3_000
+    wait_until(lambda: sizes(1) == sizes(0))
+    assert sizes(2) == []
+
+
 def test_offsets_are_asked_of_the_leader(brokers: Brokers) -> None:
     topic = brokers.create(0)
     for broker, expected in ((0, NONE), (1, NOT_LEADER), (2, NOT_LEADER)):

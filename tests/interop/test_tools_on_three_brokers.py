@@ -24,8 +24,10 @@ REASSIGN, ELECT = TOOLS + "reassign.ReassignPartitionsCommand", TOOLS + "LeaderE
 DIRS, VERIFY = TOOLS + "LogDirsCommand", TOOLS + "ReplicaVerificationTool"
 GROUPS, TRANSACTIONS = TOOLS + "consumer.group.ConsumerGroupCommand", TOOLS + "TransactionsCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
-TOPIC, SPREAD = "tooled", "spread"
+TOPIC, SPREAD, HEAVY = "tooled", "spread", "heavy"
 RECORDS = 30
+HEAVY_BYTES, HEAVY_RECORDS = 900_000, 5
+"""Several answers of a leader, so that a throttled replica does not catch up."""
 
 pytestmark = [pytest.mark.peer, pytest.mark.exhaustive]
 
@@ -33,12 +35,21 @@ CREATE = [
     ("create", TOPICS, "--create --topic tooled --replica-assignment 0,1,2 --config retention.ms=7200000"),
     ("create again", TOPICS, "--create --topic tooled"),
     ("create with 3 replicas", TOPICS, "--create --topic spread --replica-assignment 0:1:2,1:2:0"),
+    ("create heavy", TOPICS, "--create --topic heavy --replica-assignment 0"),
     ("create with 4 replicas", TOPICS, "--create --topic r4 --partitions 2 --replication-factor 4"),
 ]
 COMMANDS = [
     ("topics", TOPICS, "--list --topic tooled|spread"),
     ("topic", TOPICS, "--describe --topic tooled"),
     ("topic with 3 replicas", TOPICS, "--describe --topic spread"),
+    ("set min isr", CONFIGS, "--alter --entity-type topics --entity-name spread --add-config min.insync.replicas=3"),
+    ("at min isr", TOPICS, "--describe --topic spread --at-min-isr-partitions"),
+    ("under min isr", TOPICS, "--describe --topic spread --under-min-isr-partitions"),
+    (
+        "delete min isr",
+        CONFIGS,
+        "--alter --entity-type topics --entity-name spread --delete-config min.insync.replicas",
+    ),
     ("unknown topic", TOPICS, "--describe --topic nosuch"),
     ("under-replicated", TOPICS, "--describe --under-replicated-partitions"),
     ("unavailable", TOPICS, "--describe --unavailable-partitions"),
@@ -115,6 +126,40 @@ COMMANDS = [
     ("elect", ELECT, "--election-type preferred --topic tooled --partition 0"),
     ("elect unclean", ELECT, "--election-type unclean --topic spread --partition 1"),
     ("elect unknown", ELECT, "--election-type preferred --topic nosuch --partition 0"),
+    ("reorder", REASSIGN, "--execute --reassignment-json-file {reorder}"),
+    ("reordered", REASSIGN, "--verify --reassignment-json-file {reorder}"),
+    ("elect the first", ELECT, "--election-type preferred --topic spread --partition 0"),
+    ("elect those of a file", ELECT, "--election-type preferred --path-to-json-file {partitions}"),
+    ("fewer replicas", REASSIGN, "--execute --reassignment-json-file {fewer}"),
+    ("has fewer replicas", REASSIGN, "--verify --reassignment-json-file {fewer}"),
+    ("topic with fewer replicas", TOPICS, "--describe --topic spread"),
+    ("more replicas", REASSIGN, "--execute --reassignment-json-file {reorder}"),
+    ("has more replicas", REASSIGN, "--verify --reassignment-json-file {reorder}"),
+    ("topic with more replicas", TOPICS, "--describe --topic spread"),
+    ("throttle", REASSIGN, "--execute --reassignment-json-file {heavy} --throttle 1"),
+    ("throttled", REASSIGN, "--list"),
+    ("throttled topic", CONFIGS, "--describe --entity-type topics --entity-name heavy"),
+    ("throttled broker", CONFIGS, "--describe --entity-type brokers --entity-name 1"),
+    ("verify while throttled", REASSIGN, "--verify --reassignment-json-file {heavy}"),
+    ("topic that moves", TOPICS, "--describe --topic heavy"),
+    ("under-replicated that moves", TOPICS, "--describe --topic heavy --under-replicated-partitions"),
+    ("move while another moves", REASSIGN, "--execute --reassignment-json-file {moves}"),
+    ("other throttle", REASSIGN, "--execute --additional --reassignment-json-file {heavy} --throttle 2"),
+    ("other limit", CONFIGS, "--describe --entity-type brokers --entity-name 0"),
+    ("cancel while throttled", REASSIGN, "--cancel --reassignment-json-file {heavy}"),
+    ("topic without throttle", CONFIGS, "--describe --entity-type topics --entity-name heavy"),
+    ("broker without throttle", CONFIGS, "--describe --entity-type brokers --entity-name 1"),
+    (
+        "bad throttle",
+        CONFIGS,
+        "--alter --entity-type topics --entity-name heavy --add-config leader.replication.throttled.replicas=[0:x]",
+    ),
+    (
+        "bad rate",
+        CONFIGS,
+        "--alter --entity-type brokers --entity-name 1 --add-config leader.replication.throttled.rate=-1",
+    ),
+    ("directories of replicas", DIRS, "--describe --topic-list spread --broker-list 0,1,2"),
     ("directories", DIRS, "--describe --topic-list tooled --broker-list 0,1,2"),
     ("directories of no broker", DIRS, "--describe --broker-list 0,7"),
     ("groups", GROUPS, "--list"),
@@ -158,6 +203,19 @@ UNTIL = {
     "users": "^(?!.*SCRAM)",
     "reassignments": "No partition",
     "moved": "is completed",
+    "at min isr": "Partition: 1",
+    "reordered": "is completed",
+    "has fewer replicas": "is completed",
+    "topic with fewer replicas": "Isr: [12],[12]\\b(?!,)",
+    "has more replicas": "is completed",
+    "topic with more replicas": "(Isr: \\d,\\d,\\d.*){2}",
+    "throttled": "adding",
+    "throttled topic": "0:1",
+    "throttled broker": "rate=1",
+    "topic that moves": "Replicas: 1,0",
+    "other limit": "rate=2",
+    "topic without throttle": "^(?!.*throttled)",
+    "broker without throttle": "^(?!.*throttled)",
 }
 """What an output has once the broker that is asked has heard of the change before: brokers of both kinds follow a moment later."""
 
@@ -200,7 +258,7 @@ def call(cluster: Cluster, commands: Sequence[tuple[str, str, str]], files: dict
         input="\n".join(lines) + "\n",
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=300,
         check=False,
     )
     assert run.returncode == 0, run.stderr
@@ -223,6 +281,10 @@ def use(cluster: Cluster) -> None:
     producer = Producer(servers)
     for number in range(RECORDS):
         producer.produce(TOPIC, b"%020d" % number, partition=number % 3)
+        producer.produce(SPREAD, b"%020d" % number, partition=number % 2)
+    for _ in range(HEAVY_RECORDS):
+        producer.produce(HEAVY, bytes(HEAVY_BYTES), partition=0)
+        assert producer.flush(30) == 0  # records that come together are one message, which is copied whole
     assert producer.flush(30) == 0
     consumer = Consumer({**servers, "group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False})
     consumer.subscribe([TOPIC])
@@ -247,6 +309,10 @@ def outputs(cluster: Cluster, directory: Path) -> dict[str, str]:
         "topics": {"version": 1, "topics": [{"topic": TOPIC}]},
         "same": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": [0]}]},
         "moves": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": [1]}]},
+        "reorder": {"version": 1, "partitions": [{"topic": SPREAD, "partition": 0, "replicas": [1, 2, 0]}]},
+        "fewer": {"version": 1, "partitions": [{"topic": SPREAD, "partition": 0, "replicas": [1, 2]}]},
+        "partitions": {"partitions": [{"topic": SPREAD, "partition": each} for each in (0, 1)]},
+        "heavy": {"version": 1, "partitions": [{"topic": HEAVY, "partition": 0, "replicas": [1]}]},
     }
     paths = {name: directory / f"{name}.json" for name in files}
     for name, content in files.items():
