@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from broker.test_replica_fetch import Followed
+from broker.test_replica_fetch import LAGGING_MS, Followed
 
 from kafkalake.broker.partitions.fetch_session import FetchSession
 from kafkalake.broker.partitions.fetch_sessions import FINAL_EPOCH, IDLE_MS, INITIAL_EPOCH
@@ -232,3 +232,27 @@ def test_sessions_of_a_broker_are_bounded_and_those_of_an_earlier_incarnation_en
     followed.session_id, followed.epoch = 0, INITIAL_EPOCH
     followed.ask(0, wait_ms=0, broker_epoch=11)
     assert len(followed.sessions) == 1
+
+
+def test_what_a_throttle_held_back_is_sent_once_the_rate_allows_it_though_nothing_is_named(tmp_path: Path) -> None:
+    here = InSession(tmp_path)
+    here.led.set_isr(0, 2)
+    for _ in range(2):
+        here.led.produce(bytes(5_000), acks=1)
+    here.led.pass_time(LAGGING_MS)
+    here.fetch(2, broker_id=2)
+    here.throttled.rate = 1_000
+    assert not here.throttled.throttle.is_exceeded
+    here.throttled.throttle.count(here.led.partition.replica, 6_000)
+    here.ask(0)
+    here.led.pass_time(501)
+    for _ in range(3):
+        before = here.ask()
+        here.led.produce(b"later", acks=1)
+        assert len(here.answers) == before
+        here.led.pass_time(501)
+    assert not any(each.read for answers in here.answers for each in answers)
+    here.led.pass_time(6_000)
+    here.ask()
+    (answer,) = here.answers[-1]
+    assert answer.read is not None and len(answer.read.messages) > 5_000
