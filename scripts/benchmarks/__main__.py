@@ -51,6 +51,19 @@ MEASURES = {
             "leader-leaves",
         ),
     ),
+    "cluster-events": (
+        "cluster_events",
+        (
+            "controller-killed",
+            "broker-killed",
+            "broker-stopped",
+            "broker-returns",
+            "group-coordinator-killed",
+            "transaction-coordinator-killed",
+            "partitions-created",
+            "idle-commits",
+        ),
+    ),
 }
 """Each measure with its module and the rows that can be measured alone."""
 
