@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import Field, fields
 from functools import cache
 from typing import Any, get_args, get_origin
@@ -89,13 +89,14 @@ def _compact(value: int) -> bytes:
 
 
 class Frames:
-    """Draws frames. `topic_ids`: ids of topics that are there, so that requests that name topics by id find them."""
+    """Draws frames of the APIs `keys`. `topic_ids`: of topics that are there, so that requests that name topics by id find them."""
 
-    def __init__(self, seed: int, topic_ids: Sequence[UUID]) -> None:
+    def __init__(self, seed: int, topic_ids: Sequence[UUID], keys: Collection[int] = APIS) -> None:
         self._random = random.Random(seed)
         self._ids = [each.bytes for each in topic_ids]
         self._records = self._some_records()
-        self._apis = [(api.key, version) for api in APIS.values() for version in range(api.lowest, api.highest + 1)]
+        apis = [APIS[key] for key in APIS if key in keys]
+        self._apis = [(api.key, version) for api in apis for version in range(api.lowest, api.highest + 1)]
         self._schemas: dict[tuple[int, int], Any] = {
             api: request_schema(*api) for api in self._apis if api[0] != APPEND_STAGED_KEY
         }

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
-from contract.wire_client import WireClient, code
+from contract.wire_client import WireClient, batch, code, create_topic, produce
+from generated_frames import Frames
 from node_in_thread import NodeInThread
+from server.test_fuzzed_frames import Fuzz, on_loop, until_idle
+from waiting import wait_until
 
 from kafkalake.errors import InvalidRequestError, NotControllerError
 
 LISTENER = {"name": "PLAINTEXT", "host": "other", "port": 1, "security_protocol": 0}
 NEVER = 2**31 - 1
+BETWEEN = {27, 56, 58, 62, 63, 67, 70, *range(10_002, 10_008)}
+FRAMES = int(os.environ.get("FUZZ_FRAMES", "200000")) // 20
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +79,18 @@ def test_another_controller_may_register_and_be_unregistered(node: NodeInThread,
     assert broker.cluster.version == version, "it says nothing new"
     assert code(client.call("UnregisterBroker", 0, broker_id=9).error_code) == 0
     assert not broker.cluster.controllers
+
+
+def test_frames_of_these_apis_leave_a_broker_that_leads_and_publishes(node: NodeInThread, client: WireClient) -> None:
+    topic_id = create_topic(client, "clicks", 1)
+    frames = Frames(int(os.environ.get("FUZZ_SEED", "1")), [topic_id], BETWEEN)
+    fuzz = Fuzz(node, frames)
+    on_loop(node, fuzz.run(FRAMES))
+    on_loop(node, fuzz.end())
+    until_idle(fuzz)
+    broker = node.node.broker
+    assert broker is not None and broker.controller.is_active
+    assert broker.cluster.brokers[0].is_active and broker.cluster.controller_id == 0
+    answer = produce(client, "clicks", batch([(b"k", b"v")]))
+    assert code(answer.error_code) == 0
+    wait_until(lambda: [row.high_watermark for row in broker.store.load_partitions() if row.topic == "clicks"] == [1])
