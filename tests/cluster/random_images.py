@@ -10,6 +10,7 @@ from kafkalake.cluster.image import (
     BrokerRegistration,
     ClusterImage,
     ConfigResource,
+    ControllerRegistration,
     Endpoint,
     PartitionRegistration,
     ResourceKind,
@@ -36,7 +37,14 @@ def random_broker(random: Random, broker_id: int) -> BrokerRegistration:
         boot_id=random.choice(("", "b-1")),
         is_fenced=random.random() < 0.5,
         is_shutting_down=random.random() < 0.5,
+        is_voter=bool(broker_id % 3),
     )
+
+
+def random_controller(random: Random, node_id: int) -> ControllerRegistration:
+    listeners = ("CONTROLLER", "INSIDE")[: random.randrange(3)]
+    endpoints = tuple(Endpoint(name, f"host-{node_id}", 9093 + each) for each, name in enumerate(listeners))
+    return ControllerRegistration(node_id, random_id(random), endpoints)
 
 
 def random_partition(random: Random) -> PartitionRegistration:
@@ -81,4 +89,6 @@ def random_change(random: Random, image: ClusterImage) -> ClusterImage:
         "features": {f"feature-{each}": each for each in range(random.randrange(3))},
     }
     kept = random.sample(sorted(changes), random.randrange(len(changes) + 1))
-    return following(image, **{name: changes[name] for name in kept})
+    controllers = {each: random_controller(random, each) for each in range(5, 5 + random.randrange(3))}
+    changed = {"controllers": controllers} if random.random() < 0.5 else {}
+    return following(image, **{name: changes[name] for name in kept}, **changed)

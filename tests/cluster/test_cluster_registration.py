@@ -10,20 +10,28 @@ from uuid import uuid4
 import pytest
 from cluster_images import TOPIC, check_next, cluster, incarnation, only, partition, rules, text
 
+from kafkalake.cluster.controller_election import electors
 from kafkalake.cluster.election import ElectionRules
-from kafkalake.cluster.image import ClusterImage, PartitionRegistration
+from kafkalake.cluster.image import ClusterImage, ControllerRegistration, PartitionRegistration
+from kafkalake.cluster.quorum import observers, voters
 from kafkalake.cluster.registration import (
     NO_EPOCH,
     begin_controlled_shutdown,
     fence_broker,
     register_broker,
+    register_controller,
     replace_incarnation,
     report_offline_logs,
     unfence_broker,
     unregister_broker,
     was_clean,
 )
-from kafkalake.errors import BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError, StaleBrokerEpochError
+from kafkalake.errors import (
+    BrokerIdNotRegisteredError,
+    DuplicateBrokerRegistrationError,
+    InvalidRequestError,
+    StaleBrokerEpochError,
+)
 
 
 def two(_: object) -> ElectionRules:
@@ -199,3 +207,44 @@ def test_a_broker_that_is_not_registered_cannot_be_unregistered() -> None:
     with pytest.raises(BrokerIdNotRegisteredError, match="Broker ID 0 is not currently registered"):
         UNREGISTER(cluster(unfenced="1"))
     assert list(UNREGISTER(cluster()).brokers) == [1, 2]
+
+
+def test_a_broker_that_lives_on_after_a_shutdown_was_asked_for_leads_again() -> None:
+    image = cluster(partition(1, "1", "1"), unfenced="01")
+    ending = fence_broker(begin_controlled_shutdown(image, 1, 10, one), 1, 10, one)
+    assert not ending.brokers[1].is_active and only(ending).leader == -1
+    after = unfence_broker(ending, 1, 10, one)
+    assert after.brokers[1].is_active and only(after).leader == 1
+
+
+def controller(node_id: int, number: int = 0) -> ControllerRegistration:
+    return ControllerRegistration(node_id, incarnation(node_id, number).incarnation_id, ())
+
+
+def test_a_controller_alone_votes_and_is_no_broker() -> None:
+    image = replace(cluster(unfenced="01"), controller_id=0)
+    after = register_controller(image, controller(7))
+    assert (after.version, set(after.brokers), after.nodes) == (image.version + 1, {0, 1}, {0, 1, 7})
+    assert register_controller(after, controller(7)) is after
+    assert register_controller(after, controller(7, 1)).controllers == {7: controller(7, 1)}
+    assert electors(after, 1) == (7,) and electors(after, 7) == (1,)
+    assert unregister_broker(after, 7, one).controllers == {}
+    with pytest.raises(BrokerIdNotRegisteredError):
+        unregister_broker(replace(after, controller_id=7), 7, one)
+
+
+def test_a_node_has_one_role_or_the_other() -> None:
+    image = cluster(partition(0, "0", "0"), unfenced="0", fenced="1")
+    after = register_controller(image, controller(1))
+    assert (set(after.brokers), set(after.controllers)) == ({0}, {1})
+    back = register_broker(after, incarnation(1, 2), one, is_clean=True)
+    assert (set(back.brokers), set(back.controllers)) == ({0, 1}, set())
+    with pytest.raises(InvalidRequestError, match="replicas"):
+        register_controller(image, controller(0))
+
+
+def test_voters_may_be_elected_and_other_brokers_observe() -> None:
+    image = replace(cluster(unfenced="012"), controller_id=2)
+    image = register_controller(image, controller(7))
+    image = image.with_broker(replace(image.brokers[1], is_voter=False))
+    assert (voters(image), observers(image)) == ([0, 2, 7], [1])
