@@ -23,6 +23,7 @@ from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.publishing.lake_publisher import LakePublisher
 from kafkalake.broker.publishing.partitions import PartitionReporter
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
+from kafkalake.broker.transactions.orphans import Orphans
 from kafkalake.errors import CoordinatorNotAvailableError, KafkaStorageError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable
@@ -69,6 +70,7 @@ STEPS = {
     "image": (Membership, "_look_for_versions"),
     "isr": (IsrChanges, "propose_shrinks"),
     "leader balance": (Membership, "_rebalance"),
+    "orphaned transactions": (Orphans, "look"),
     "rewritten segments": (RewrittenSegments, "look"),
     "offline replicas": (Upkeep, "_reopen_failed"),
 }
@@ -104,6 +106,7 @@ def test_every_task_in_the_background_goes_on_after_any_error(tmp_path: Path, mo
         short |= {"leader_imbalance_check_interval_seconds": "1"}
         short |= {"offsets_retention_check_interval_ms": "10"}
         short |= {"transaction_remove_expired_transaction_cleanup_interval_ms": "10"}
+        short |= {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "10"}
         async with running(tmp_path / "lake", **short) as node:
             assert node.broker is not None
             assert set(node.broker.scheduler.names) == set(STEPS)
