@@ -1,10 +1,9 @@
 """Fetches the partitions that this broker follows from their leaders: one task for each leader, and one request under way for it.
 
 A request asks for every partition of that leader that is due, and waits at the leader for records (`replica.fetch.wait.max.ms`).
-In a session it names only those that are asked for otherwise than before (`fetch_session`). If
-partitions become due meanwhile, a second request follows on the same connection. Answers are applied in turn: small ones at once,
-large ones and those that read or force files in a thread. A partition with an error is fetched again after a pause; it delays no
-other one.
+In a session it names only those that are asked for otherwise than before (`fetch_session`). If partitions become due meanwhile, a
+second request follows on the same connection. Answers are applied in turn: small ones at once, large ones and those that read or
+force files in a thread. A partition with an error is fetched again after a pause; it delays no other one.
 """
 
 from __future__ import annotations
@@ -42,8 +41,6 @@ logger = logging.getLogger(__name__)
 
 INLINE_BYTES = 512 * 1024
 """Bytes of messages that are appended on the event loop. More are appended in a thread."""
-HELD_BACK_MS_MAX = 500
-"""After so long at most, a throttle is looked at again: it may have been removed."""
 _TURN_NS = 5_000_000
 _REQUESTS_MAX = 2
 
@@ -65,8 +62,7 @@ class Fetchers:
         failed: Callable[[Follower, KafkaError], None],
         may_lead: Callable[[ReplicaId], bool],
     ) -> None:
-        """`later(delay_ms, action)` runs an action after a delay. `reads`: of consumers from these replicas.
-        `throttle`: of what is fetched.
+        """`later(delay_ms, action)` runs an action after a delay. `reads`: by consumers. `throttle`: of what is fetched.
 
         `failed` is called with a follower whose log cannot be used any more. It is not fetched any more then.
         `may_lead` returns whether a replica may be elected, so that no record of its log may be removed.
@@ -115,8 +111,7 @@ class Fetchers:
             {task for each in stopped for task in each.tasks}, {work for each in stopped for work in each.under_way}
         )
         self.copies.forget(stopped)
-        for follower in stopped:
-            self.reads.stopped(follower)
+        self.reads.end(stopped)
         for key, fetcher in list(self._fetchers.items()):
             if fetcher.is_empty:
                 del self._fetchers[key]
@@ -149,7 +144,7 @@ class Fetchers:
                 task.cancel()
             self.copies.forget([follower])
             self._failed(follower, error)
-            self.reads.stopped(follower)
+            self.reads.end([follower])
 
 
 class _Fetcher:
@@ -223,14 +218,11 @@ class _Fetcher:
         """Return whether a follower is fetched now. Those that a throttle holds back are looked at again when it may be over."""
         if not follower.is_due(now_ms):
             return False
-        throttle = self._fetchers.throttle
-        if follower.is_in_sync or not throttle.holds_back(follower.replica):
-            return True
-        if self._held_back_until_ms <= now_ms:
-            delay_ms = min(throttle.delay_ms, HELD_BACK_MS_MAX)
-            self._held_back_until_ms = now_ms + delay_ms
-            self._fetchers.later(delay_ms, self.wake)
-        return False
+        wait_ms = 0 if follower.is_in_sync else self._fetchers.throttle.wait_ms(follower.replica)
+        if wait_ms and self._held_back_until_ms <= now_ms:
+            self._held_back_until_ms = now_ms + wait_ms
+            self._fetchers.later(wait_ms, self.wake)
+        return not wait_ms
 
     def _look_at_changed(self) -> None:
         """Bring what is asked for up to date. Partitions that are not due are looked at again."""

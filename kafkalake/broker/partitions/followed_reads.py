@@ -6,7 +6,7 @@ leader. It is completed when the replica follows no more: the consumer then asks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
 from kafkalake.broker.partitions.followers import Follower
@@ -148,8 +148,9 @@ class FollowedReads:
             read.advance(appended_bytes)
             self._purgatory.check(read)
 
-    def stopped(self, follower: Follower) -> None:
-        """Complete the fetches that wait at a follower which is none any more."""
-        if (read := self._read.pop(follower.replica, None)) is not None:
-            read.stop()
-            self._purgatory.check(read)
+    def end(self, stopped: Iterable[Follower]) -> None:
+        """Complete the fetches that wait at followers which are none any more."""
+        for follower in stopped:
+            if (read := self._read.pop(follower.replica, None)) is not None:
+                read.stop()
+                self._purgatory.check(read)

@@ -20,6 +20,7 @@ from kafkalake.config.topics import TopicConfig
 
 PAUSE_MS_MAX = 10_000
 """The longest pause of a copy at once."""
+LOOK_AGAIN_MS = 500
 _BURST_S = 1
 
 
@@ -66,6 +67,10 @@ class ReplicationThrottle:
     def holds_back(self, replica: ReplicaId) -> bool:
         """Return whether this replica must wait now, if it is outside of the ISR."""
         return self.is_exceeded and self.is_throttled(replica)
+
+    def wait_ms(self, replica: ReplicaId) -> int:
+        """Return after what time to look again whether this replica may go on, 0: it may. The throttle may be removed before."""
+        return min(self.delay_ms, LOOK_AGAIN_MS) if self.holds_back(replica) else 0
 
     def is_throttled(self, replica: ReplicaId) -> bool:
         """Return whether the bytes of this partition count."""
