@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from kafkalake.buffers import Buffer
-from kafkalake.client.consuming.records import ConsumerRecord, arrow_of, records_of
+from kafkalake.client.consuming.records import BatchRecords, ConsumerRecord, arrow_of
 from kafkalake.errors import KafkaError, error_for_code
 from kafkalake.record import layout as at
 from kafkalake.record.batch import ProducerBatch
@@ -73,27 +73,25 @@ class FetchedRecords:
         self._run: BatchRun | None = None
         self._run_index = 0
         self._batch: ProducerBatch | None = None
-        self._records: list[RawRecord] = []
+        self._records: BatchRecords | None = None
         self._taken = 0
 
     def take_records(self, limit: int) -> list[RawRecord]:
         """Return up to `limit` further records of one batch, [] only at the end. Raise `KafkaError` for invalid bytes."""
-        if self._taken == len(self._records):
+        if self._records is None:
             batch = self._next_batch()
             if batch is None:
                 return []
-            records = records_of(*self.partition, batch)
-            self._records, self._taken = records, _first_from(records, self.next_offset)
-            if self._taken == len(records):
-                self._end_batch()
-                return self.take_records(limit)
-        found = self._records[self._taken : self._taken + limit]
-        self._taken += len(found)
-        if self._taken == len(self._records):
+            self._records = BatchRecords(*self.partition, batch)
+            self._taken = self._records.first_from(self.next_offset)
+        last = min(self._taken + limit, self._records.rows)
+        found = self._records.read(self._taken, last)
+        if last == self._records.rows:
             self._end_batch()
         else:
+            self._taken = last
             self.next_offset, self.epoch = found[-1].offset + 1, found[-1].leader_epoch
-        return found
+        return found or self.take_records(limit)
 
     def take_arrow(self) -> pa.RecordBatch | None:
         """Return the next batch as Arrow columns, None only at the end. Raise `KafkaError` for invalid bytes."""
@@ -165,7 +163,7 @@ class FetchedRecords:
     def _end_batch(self) -> None:
         assert self._batch is not None
         self._pass(self._batch.header.tolist())
-        self._batch, self._records, self._taken = None, [], 0
+        self._batch, self._records, self._taken = None, None, 0
 
     def _decode_next(self) -> ProducerBatch | None:
         try:
@@ -196,10 +194,3 @@ def _joins(header: list[int], other: list[int]) -> bool:
     kind = at.ATTRIBUTE_LOG_APPEND_TIME
     same_epoch = header[at.LEADER_EPOCH] == other[at.LEADER_EPOCH]
     return same_epoch and header[at.ATTRIBUTES] & kind == other[at.ATTRIBUTES] & kind
-
-
-def _first_from(records: list[RawRecord], offset: int) -> int:
-    """Return the index of the first record at or after `offset`: a broker returns whole batches."""
-    if records[0].offset >= offset:
-        return 0
-    return next((index for index, record in enumerate(records) if record.offset >= offset), len(records))

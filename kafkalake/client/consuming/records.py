@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise, repeat
 from typing import Generic, Literal, NamedTuple, TypeVar
@@ -55,69 +55,84 @@ def timestamp_type(batch: ProducerBatch) -> TimestampType:
     return "LogAppendTime" if batch.header.item(at.ATTRIBUTES) & at.ATTRIBUTE_LOG_APPEND_TIME else "CreateTime"
 
 
-def records_of(topic: str, partition: int, batch: ProducerBatch) -> list[ConsumerRecord[bytes | None, bytes | None]]:
-    """Return the records of a decoded batch as objects."""
-    layout = batch.layout.tolist()
-    rows = layout[at.ROWS]
-    data = memoryview(batch.body)  # type: ignore[arg-type]
-    columns = zip(
-        repeat(topic, rows),
-        repeat(partition),
-        _longs(data, layout, at.OFFSET_DATA, rows),
-        _longs(data, layout, at.TIMESTAMP_DATA, rows),
-        repeat(timestamp_type(batch)),
-        _binary(data, layout, at.KEY_VALIDITY, rows, layout[at.KEY_NULLS]),
-        _binary(data, layout, at.VALUE_VALIDITY, rows, layout[at.VALUE_NULLS]),
-        _headers(data, layout, rows),
-        repeat(batch.header.item(at.LEADER_EPOCH)),
-        strict=False,
-    )
-    make: Callable[[Iterable[object]], ConsumerRecord[bytes | None, bytes | None]]
-    make = partial(tuple.__new__, ConsumerRecord)
-    return list(map(make, columns))
+_make: Callable[[Iterable[object]], ConsumerRecord[bytes | None, bytes | None]] = partial(tuple.__new__, ConsumerRecord)
 
 
-def _buffer(data: memoryview, layout: Sequence[int], index: int) -> memoryview:
-    start, length = layout[at.FIRST_BUFFER + 2 * index], layout[at.FIRST_BUFFER + 2 * index + 1]
-    return data[start : start + length]
+class BatchRecords:
+    """The records of a decoded batch as objects, made a few at a time: those to come cost the garbage collector nothing."""
 
+    def __init__(self, topic: str, partition: int, batch: ProducerBatch) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._layout = batch.layout.tolist()
+        self._data = memoryview(batch.body)  # type: ignore[arg-type]
+        self._timestamp_type = timestamp_type(batch)
+        self._epoch: int = batch.header.item(at.LEADER_EPOCH)
+        self.rows: int = self._layout[at.ROWS]
+        self._offsets = np.frombuffer(self._buffer(at.OFFSET_DATA), np.int64, self.rows)
+        self._timestamps = np.frombuffer(self._buffer(at.TIMESTAMP_DATA), np.int64, self.rows)
 
-def _longs(data: memoryview, layout: Sequence[int], index: int, rows: int) -> list[int]:
-    found: list[int] = np.frombuffer(_buffer(data, layout, index), np.int64, rows).tolist()
-    return found
+    def first_from(self, offset: int) -> int:
+        """Return the first row at or after an offset."""
+        return int(self._offsets.searchsorted(offset))
 
+    def read(self, first: int, last: int) -> list[ConsumerRecord[bytes | None, bytes | None]]:
+        """Return the records of rows [first, last)."""
+        layout = self._layout
+        columns = zip(
+            repeat(self._topic, last - first),
+            repeat(self._partition),
+            self._offsets[first:last].tolist(),
+            self._timestamps[first:last].tolist(),
+            repeat(self._timestamp_type),
+            self._binary(at.KEY_VALIDITY, first, last, self.rows, layout[at.KEY_NULLS]),
+            self._binary(at.VALUE_VALIDITY, first, last, self.rows, layout[at.VALUE_NULLS]),
+            self._headers(first, last),
+            repeat(self._epoch),
+            strict=False,
+        )
+        return list(map(_make, columns))
 
-def _ends(data: memoryview, layout: Sequence[int], index: int, rows: int) -> list[int]:
-    found: list[int] = np.frombuffer(_buffer(data, layout, index), np.int32, rows + 1).tolist()
-    return found
+    def _buffer(self, index: int) -> memoryview:
+        start = self._layout[at.FIRST_BUFFER + 2 * index]
+        return self._data[start : start + self._layout[at.FIRST_BUFFER + 2 * index + 1]]
 
-
-def _binary(data: memoryview, layout: Sequence[int], first: int, rows: int, nulls: int) -> Iterable[bytes | None]:
-    """Return the values of a column. first: index of its validity buffer."""
-    if nulls == rows:
-        return repeat(None, rows)
-    values = bytes(_buffer(data, layout, first + 2))
-    found = [values[start:end] for start, end in pairwise(_ends(data, layout, first + 1, rows))]
-    if not nulls:
+    def _bounds(self, index: int, first: int, last: int) -> list[int]:
+        """Return where the elements of rows [first, last) begin, and the end of the last one."""
+        found: list[int] = np.frombuffer(self._buffer(index), np.int32)[first : last + 1].tolist()
         return found
-    bits = np.unpackbits(np.frombuffer(_buffer(data, layout, first), np.uint8), bitorder="little")
-    return [value if valid else None for value, valid in zip(found, bits.tolist(), strict=False)]
+
+    def _binary(self, validity: int, first: int, last: int, rows: int, nulls: int) -> Iterable[bytes | None]:
+        """Return rows [first, last) of the column whose validity buffer has that index."""
+        if nulls == rows:
+            return repeat(None, last - first)
+        bounds = self._bounds(validity + 1, first, last)
+        base = bounds[0]
+        values = bytes(self._buffer(validity + 2)[base : bounds[-1]])
+        if base:
+            bounds = [bound - base for bound in bounds]
+        found = [values[start:end] for start, end in pairwise(bounds)]
+        if not nulls:
+            return found
+        bits = np.unpackbits(np.frombuffer(self._buffer(validity), np.uint8), bitorder="little")[first:last]
+        return [value if is_valid else None for value, is_valid in zip(found, bits.tolist(), strict=True)]
+
+    def _headers(self, first: int, last: int) -> Iterable[Headers]:
+        if not self._layout[at.HEADER_ROWS]:
+            return repeat(_NO_HEADERS, last - first)
+        bounds = self._bounds(at.HEADERS_OFFSETS, first, last)
+        begin, end, inner = bounds[0], bounds[-1], self._layout[at.HEADER_ROWS]
+        keys = self._binary(at.HEADER_KEY_OFFSETS - 1, begin, end, inner, 0)
+        nulls = self._layout[at.HEADER_VALUE_NULLS]
+        values = self._binary(at.HEADER_VALUE_VALIDITY, begin, end, inner, nulls)
+        pairs = [((key or b"").decode(), value) for key, value in zip(keys, values, strict=True)]
+        return [tuple(pairs[start - begin : stop - begin]) for start, stop in pairwise(bounds)]
 
 
-def _text(data: memoryview, layout: Sequence[int], first: int, rows: int) -> Iterator[str]:
-    values = bytes(_buffer(data, layout, first + 2))
-    for start, end in pairwise(_ends(data, layout, first + 1, rows)):
-        yield values[start:end].decode()
-
-
-def _headers(data: memoryview, layout: Sequence[int], rows: int) -> Iterable[Headers]:
-    inner = layout[at.HEADER_ROWS]
-    if not inner:
-        return repeat(_NO_HEADERS, rows)
-    keys = _text(data, layout, at.HEADER_KEY_OFFSETS - 1, inner)
-    values = _binary(data, layout, at.HEADER_VALUE_VALIDITY, inner, layout[at.HEADER_VALUE_NULLS])
-    pairs = list(zip(keys, values, strict=True))
-    return [tuple(pairs[start:end]) for start, end in pairwise(_ends(data, layout, at.HEADERS_OFFSETS, rows))]
+def records_of(topic: str, partition: int, batch: ProducerBatch) -> list[ConsumerRecord[bytes | None, bytes | None]]:
+    """Return all records of a decoded batch as objects."""
+    records = BatchRecords(topic, partition, batch)
+    return records.read(0, records.rows)
 
 
 def arrow_of(topic: str, partition: int, batch: ProducerBatch, first: int) -> pa.RecordBatch:
