@@ -175,7 +175,7 @@ class Accumulator:
                     break
                 batch = queue.pop()
                 batch.close()
-                self._give_back(batch, batch.size)
+                self._give_back(batch, batch.held_bytes)
                 taken.append(batch)
                 size += batch.size
                 queues.remove(queue)
@@ -274,7 +274,7 @@ class Accumulator:
     def _close(self, queue: PartitionQueue, batch: Batch) -> None:
         """Encode the open batch, which is full."""
         queue.close_open()
-        self._give_back(batch, batch.size)
+        self._give_back(batch, batch.held_bytes)
         self._woken()
 
     def _make_room(self, queue: PartitionQueue, size: int, now_ms: int) -> Batch | None:
@@ -304,9 +304,9 @@ class Accumulator:
         return True
 
     def _give_back(self, batch: Batch, needed: int) -> None:
-        if batch.charged > needed:
-            self._used -= batch.charged - needed
-            batch.charge(needed)
+        """Keep the memory that a batch needs, mostly less than it had."""
+        self._used += needed - batch.charged
+        batch.charge(needed)
 
     def _check(self, queue: PartitionQueue, cluster: ClusterMetadata, now_ms: int, found: Ready) -> None:
         first = queue.batches[0]

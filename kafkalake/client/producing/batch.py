@@ -28,6 +28,8 @@ OnDelivery: TypeAlias = Callable[[RecordMetadata | None, KafkaLakeError | None],
 HEADER_BYTES = 10
 """Upper bound on the lengths of a header's key and value on the wire."""
 LOG_APPEND_TIME_NONE = -1
+_CALLBACK_BYTES = 200
+"""Of a callback with its place: a tuple, numbers and mostly a function of its own."""
 
 
 class Batch:
@@ -116,6 +118,11 @@ class Batch:
         self.size += size
         self.records = index + 1
         return index
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that the batch holds until it ends: its bytes, and the callbacks of its records."""
+        return self.size + _CALLBACK_BYTES * len(self._callbacks)
 
     def charge(self, charged: int) -> None:
         """Take over how many bytes of memory the batch may use."""

@@ -1,0 +1,110 @@
+"""Clients of Python side by side, on a kafkalake broker and on Apache Kafka: records a second of 100 bytes, acks=all.
+
+Each client has a process of its own, and they take turns. A row compares kafkalake's client with another one on one broker.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+
+from kafka_reference import BrokerProcess, create_topic
+
+from benchmarks.plan import Plan, progress
+from benchmarks.rows import Row, number
+
+
+@dataclass(frozen=True)
+class Case:
+    """kafkalake's client `ours` against `theirs`. Records of a round each."""
+
+    key: str
+    title: str
+    ours: str
+    theirs: str
+    records_of_ours: int
+    records_of_theirs: int
+    at_least: float
+
+
+class ClientProcess:
+    """A client that waits for rounds."""
+
+    def __init__(self, name: str, servers: str, topic: str, records: int) -> None:
+        command = [sys.executable, "-m", "benchmarks.client_process", name, servers, topic, str(records)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> ClientProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def round(self) -> float:
+        """Return the records a second of a round."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    few, many = plan.size(100_000, 20_000), plan.size(400_000, 100_000)
+    arrow = plan.size(4_000_000, 1_000_000)
+    send = "`Producer.send`, one record at a time"
+    cases = (
+        Case("client-send", send, "kafkalake_send", "kafka_python", many, few, 2),
+        Case("client-send", send, "kafkalake_send", "aiokafka", many, few, 2),
+        Case("client-send-arrow", "`Producer.send_arrow`", "kafkalake_send_arrow", "confluent_kafka", arrow, many, 5),
+    )
+    with plan.brokers() as brokers:
+        for broker in brokers:
+            for case in cases:
+                if plan.wants(case.key):
+                    yield _row(plan, broker, case)
+
+
+def _row(plan: Plan, broker: BrokerProcess, case: Case) -> Row:
+    key = f"{case.key}-{case.theirs.replace('_', '-')}-on-{broker.name}"
+    progress(key)
+    create_topic(broker, key, partitions=plan.partitions)
+    ours: list[float] = []
+    theirs: list[float] = []
+    servers = broker.bootstrap_servers
+    with (
+        ClientProcess(case.ours, servers, key, case.records_of_ours) as own,
+        ClientProcess(case.theirs, servers, key, case.records_of_theirs) as other,
+    ):
+        own.round()
+        other.round()
+        for _ in range(plan.rounds):
+            ours.append(own.round())
+            theirs.append(other.round())
+    return compared(key, case, broker.name, ours, theirs)
+
+
+def compared(key: str, case: Case, broker: str, ours: list[float], theirs: list[float]) -> Row:
+    """The row of a case: the ratio is ours over theirs, round by round."""
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    name = case.theirs.replace("_", "-")
+    return Row(
+        key,
+        f"{case.title}, 100-byte values, acks=all, on {broker}, against {name}",
+        f"{number(statistics.median(ours))} records/s",
+        f"{name}: {number(statistics.median(theirs))} records/s",
+        f"{statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})",
+        f"{case.at_least:g} x",
+        statistics.median(ratios) >= case.at_least,
+        {"kafkalake": ours, case.theirs: theirs, "unit": "records/s"},
+    )
