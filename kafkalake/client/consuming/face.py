@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from kafkalake.client.consuming.assignors import ASSIGNORS, JAVA_CLASSES, Assignor
 from kafkalake.client.consuming.calls import ConsumerCalls
@@ -201,6 +200,6 @@ def _assignors(settings: ConsumerSettings, own: Sequence[Assignor]) -> list[Assi
     return found
 
 
-def merged(settings: Mapping[str, object] | None, named: Mapping[str, Any]) -> dict[str, object]:
+def merged(settings: Mapping[str, object] | None, named: Mapping[str, object]) -> dict[str, object]:
     """Return settings by name and those given as keyword arguments in one mapping."""
     return {**(settings or {}), **named}

@@ -42,7 +42,7 @@ class Delivery:
         """Return whether the record was delivered, or failed."""
         return self._future.is_done
 
-    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+    def __await__(self) -> Generator[object, None, RecordMetadata]:
         if not self._future.is_done:
             yield from _ended(self._future.add_done_callback).__await__()
         return self._future.get(0)
@@ -56,13 +56,13 @@ class ArrowDelivery:
     def __init__(self, future: ArrowFuture) -> None:
         self._future = future
 
-    def __await__(self) -> Generator[Any, None, list[BatchMetadata]]:
+    def __await__(self) -> Generator[object, None, list[BatchMetadata]]:
         if not self._future.is_done:
             yield from _ended(self._future.add_done_callback).__await__()
         return self._future.get(0)
 
 
-async def _ended(subscribe: Callable[[Callable[[Any], object]], object]) -> None:
+async def _ended(subscribe: Callable[[Callable[[object], object]], object]) -> None:
     """Wait until what `subscribe` was given is called."""
     ended = asyncio.get_running_loop().create_future()
 
@@ -108,8 +108,8 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: object = None,
+        key: object = None,
         *,
         partition: int | None = None,
         headers: Sequence[Header] = (),

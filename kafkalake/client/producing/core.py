@@ -141,8 +141,8 @@ class ProducerCore:
     def try_append(
         self,
         queues: TopicQueues,
-        value: Any,
-        key: Any,
+        value: object,
+        key: object,
         partition: int | None,
         headers: Sequence[Header],
         timestamp_ms: int | None,

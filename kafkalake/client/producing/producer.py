@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -79,8 +79,8 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: object = None,
+        key: object = None,
         *,
         partition: int | None = None,
         headers: Sequence[Header] = (),
