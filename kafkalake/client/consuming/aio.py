@@ -20,7 +20,7 @@ from kafkalake.client.consuming.commits import Committed, Offsets
 from kafkalake.client.consuming.face import ConsumerFace, ConsumerParts, merged
 from kafkalake.client.consuming.listeners import ConsumerInterceptor
 from kafkalake.client.consuming.offset_lookups import Found
-from kafkalake.client.consuming.records import ConsumerRecord
+from kafkalake.client.consuming.records import DeserializedRecord
 from kafkalake.client.errors import ClientClosedError, IllegalStateError, WakeupError
 from kafkalake.client.network.event_loop import EventLoopEdge
 from kafkalake.client.serialization import Deserializer
@@ -67,7 +67,7 @@ class Consumer(ConsumerFace):
     ) -> None:
         await self.close()
 
-    async def poll(self, timeout_s: float = 0.0, *, max_records: int | None = None) -> list[ConsumerRecord[Any, Any]]:
+    async def poll(self, timeout_s: float = 0.0, *, max_records: int | None = None) -> list[DeserializedRecord]:
         """Return records, see `kafkalake.Consumer`."""
         return await self._run(self._calls.poll(self._timeout_ms(timeout_s), self._poll_limit(max_records)))
 
@@ -75,7 +75,7 @@ class Consumer(ConsumerFace):
         """Return records as Arrow batches, see `kafkalake.Consumer`."""
         return await self._run(self._calls.poll_arrow(self._timeout_ms(timeout_s), self._poll_limit(max_records)))
 
-    async def __aiter__(self) -> AsyncIterator[ConsumerRecord[Any, Any]]:
+    async def __aiter__(self) -> AsyncIterator[DeserializedRecord]:
         """Yield records for ever. A record is done with when the next one is asked for."""
         while True:
             for record in await self.poll(_ITERATION_WAIT_S, max_records=1):

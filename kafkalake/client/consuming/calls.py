@@ -21,7 +21,7 @@ from kafkalake.client.consuming.listeners import CommitCallback, ConsumerInterce
 from kafkalake.client.consuming.membership import Change
 from kafkalake.client.consuming.offset_lookups import Found
 from kafkalake.client.consuming.operation import Operation
-from kafkalake.client.consuming.records import ConsumerRecord
+from kafkalake.client.consuming.records import ConsumerRecord, DeserializedRecord
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import EARLIEST, LATEST
 from kafkalake.client.errors import ClientTimeoutError, SerializationError
@@ -89,7 +89,7 @@ class ConsumerCalls:
         """Have `listener` hear of the following rebalances."""
         self._listener = listener
 
-    def poll(self, timeout_ms: int, limit: int) -> Script[list[ConsumerRecord[Any, Any]]]:
+    def poll(self, timeout_ms: int, limit: int) -> Script[list[DeserializedRecord]]:
         """Return up to `limit` records, [] if none came in time."""
         records = yield from self._poll(timeout_ms, lambda: self._take_records(limit))
         return self._intercepted(records)
@@ -114,8 +114,8 @@ class ConsumerCalls:
                 return []
             yield Wait(deadline_ms)
 
-    def _take_records(self, limit: int) -> list[ConsumerRecord[Any, Any]]:
-        found: list[ConsumerRecord[Any, Any]] = []
+    def _take_records(self, limit: int) -> list[DeserializedRecord]:
+        found: list[DeserializedRecord] = []
         try:
             while len(found) < limit and (records := self.core.fetcher.take_records(limit - len(found))):
                 found += self._deserialized(records)
@@ -138,11 +138,11 @@ class ConsumerCalls:
             self._error = as_value(error)  # raised in the next poll: records came before it
         return found
 
-    def _deserialized(self, records: list[RawRecord]) -> Iterable[ConsumerRecord[Any, Any]]:
+    def _deserialized(self, records: list[RawRecord]) -> Iterable[DeserializedRecord]:
         key, value = self._key_deserializer, self._value_deserializer
         if key is None and value is None:
             return records
-        found: list[ConsumerRecord[Any, Any]] = []
+        found: list[DeserializedRecord] = []
         for record in records:
             topic, headers = record.topic, record.headers
             try:
@@ -163,7 +163,7 @@ class ConsumerCalls:
             kept, self._error = self._error, None
             raise kept
 
-    def _intercepted(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
+    def _intercepted(self, records: list[DeserializedRecord]) -> list[DeserializedRecord]:
         for interceptor in self._interceptors if records else ():
             try:
                 records = list(interceptor.on_consume(records))

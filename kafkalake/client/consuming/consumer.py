@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -24,7 +24,7 @@ from kafkalake.client.consuming.commits import Committed, Offsets
 from kafkalake.client.consuming.face import ConsumerFace, ConsumerParts, merged
 from kafkalake.client.consuming.listeners import ConsumerInterceptor
 from kafkalake.client.consuming.offset_lookups import Found
-from kafkalake.client.consuming.records import ConsumerRecord
+from kafkalake.client.consuming.records import DeserializedRecord
 from kafkalake.client.errors import ClientClosedError, IllegalStateError, WakeupError
 from kafkalake.client.network.selector import SelectorEdge
 from kafkalake.client.serialization import Deserializer
@@ -86,7 +86,7 @@ class Consumer(ConsumerFace):
 
     # Records
 
-    def poll(self, timeout_s: float = 0.0, *, max_records: int | None = None) -> list[ConsumerRecord[Any, Any]]:
+    def poll(self, timeout_s: float = 0.0, *, max_records: int | None = None) -> list[DeserializedRecord]:
         """Return records as soon as there are any, up to `max_records` (`max.poll.records`), [] if none came in time.
 
         The records returned before are done with: an automatic commit may cover them. Carries out rebalances.
@@ -100,7 +100,7 @@ class Consumer(ConsumerFace):
         """
         return self._run(self._calls.poll_arrow(self._timeout_ms(timeout_s), self._poll_limit(max_records)))
 
-    def __iter__(self) -> Iterator[ConsumerRecord[Any, Any]]:
+    def __iter__(self) -> Iterator[DeserializedRecord]:
         """Yield records for ever. A record is done with when the next one is asked for."""
         while True:
             yield from self.poll(_ITERATION_WAIT_S, max_records=1)

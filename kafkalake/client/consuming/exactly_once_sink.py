@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from kafkalake.client.consuming.consumer import Consumer
 from kafkalake.client.consuming.listeners import RebalanceListener
-from kafkalake.client.consuming.records import ConsumerRecord
+from kafkalake.client.consuming.records import DeserializedRecord
 from kafkalake.errors import ConfigurationError, KafkaLakeError
 from kafkalake.topic_partition import TopicPartition
 
@@ -64,7 +64,7 @@ class ConcurrentWriterError(KafkaLakeError):
     """Another consumer wrote records of the same partition at the same time, again and again. Nothing was written."""
 
 
-Insert = Callable[[Any, ConsumerRecord[Any, Any]], object]
+Insert = Callable[[Any, DeserializedRecord], object]
 """Writes a record by a cursor, in the transaction of its offset."""
 
 
@@ -102,7 +102,7 @@ class ExactlyOnceSink:
         self._insert = insert or self._insert_record
         self._create(own_table=insert is None)
 
-    def write(self, records: Iterable[ConsumerRecord[Any, Any]]) -> int:
+    def write(self, records: Iterable[DeserializedRecord]) -> int:
         """Write records in one transaction, in order, without those that were written before. Return how many were written.
 
         Raise what the database or `insert` raises, and `ConcurrentWriterError`: then nothing was written.
@@ -139,7 +139,7 @@ class ExactlyOnceSink:
         """Return a listener that calls `seek` for the partitions that `consumer` is assigned."""
         return _Seeker(self, consumer)
 
-    def _try_to_write(self, records: list[ConsumerRecord[Any, Any]]) -> int | None:
+    def _try_to_write(self, records: list[DeserializedRecord]) -> int | None:
         """Return how many records were written, None if another writer came in between."""
         cursor = self._connection.cursor()
         try:
@@ -167,7 +167,7 @@ class ExactlyOnceSink:
         finally:
             cursor.close()
 
-    def _has_moved(self, records: list[ConsumerRecord[Any, Any]], before: dict[TopicPartition, int]) -> bool:
+    def _has_moved(self, records: list[DeserializedRecord], before: dict[TopicPartition, int]) -> bool:
         """Return whether another writer has moved an offset since it was read."""
         now = self.offsets()
         return any(now.get(each) != before.get(each) for each in {(one.topic, one.partition) for one in records})
@@ -194,7 +194,7 @@ class ExactlyOnceSink:
         cursor.execute(f"UPDATE {table} SET next_offset = {mark} WHERE {where}", (after, *partition, before))
         return cursor.rowcount == 1
 
-    def _insert_record(self, cursor: Cursor, record: ConsumerRecord[Any, Any]) -> None:
+    def _insert_record(self, cursor: Cursor, record: DeserializedRecord) -> None:
         columns = "topic, partition_number, record_offset, timestamp_ms, record_key, record_value"
         marks = ", ".join([self._mark] * 6)
         values = record.topic, record.partition, record.offset, record.timestamp, record.key, record.value

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from kafkalake.client.consuming.records import ConsumerRecord
+from kafkalake.client.consuming.records import DeserializedRecord
 from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.errors import KafkaLakeError
 from kafkalake.topic_partition import TopicPartition
@@ -31,7 +31,7 @@ class RebalanceListener:
 class ConsumerInterceptor(Protocol):
     """Sees records before the application, and commits. One that raises is logged and skipped."""
 
-    def on_consume(self, records: Sequence[ConsumerRecord[Any, Any]]) -> Sequence[ConsumerRecord[Any, Any]]:
+    def on_consume(self, records: Sequence[DeserializedRecord]) -> Sequence[DeserializedRecord]:
         """Return the records that the application, or the next interceptor, gets."""
         ...
 

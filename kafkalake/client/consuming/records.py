@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise, repeat
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,9 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
     headers: Headers
     leader_epoch: int
 
+
+DeserializedRecord: TypeAlias = ConsumerRecord[Any, Any]
+"""A record with the key and the value that the deserializers return."""
 
 ARROW_SCHEMA = pa.schema(
     [
