@@ -50,6 +50,7 @@ MEASURES = {
             "leader-killed",
             "leader-stopped",
             "leader-leaves",
+            "replica-refilled",
         ),
     ),
     "cluster-events": (
@@ -88,6 +89,7 @@ def main() -> int:
         options.rounds or (2 if options.quick else 5),
         options.partitions,
         tuple(tuple(pair.split("=", 1)) for pair in options.config),
+        refill_bytes=options.refill_bytes,
     )
     measures = selected(options.measures)
     rows: list[Row] = []
@@ -131,6 +133,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--directory", type=Path, default=Path(tempfile.gettempdir()), help="where both brokers' data goes"
+    )
+    parser.add_argument(
+        "--refill-bytes", type=int, default=0, help="what an empty replica copies (5 GB; 500 MB with --quick)"
     )
     parser.add_argument("--output", type=Path, help="the JSON file; the table is written beside it as .md")
     parser.add_argument("--write-readme", action="store_true", help="put the table into README.md")

@@ -24,7 +24,8 @@ APACHE_KAFKA_HEAP = "1g"  # KAFKA_HEAP_OPTS of Kafka's own start script: -Xmx1G 
 class Plan:
     """Sizes of a run: `quick` is a tenth or less of everything, to see that it works and not to be quoted.
 
-    `rows` are the keys of the rows to measure; without one, all.
+    `rows` are the keys of the rows to measure; without one, all. refill_bytes: of the log that an empty replica gets, 0: as
+    `quick` says.
     """
 
     directory: Path
@@ -33,6 +34,7 @@ class Plan:
     partitions: int = 1
     settings: tuple[tuple[str, str], ...] = ()
     rows: frozenset[str] = frozenset()
+    refill_bytes: int = 0
 
     def wants(self, key: str) -> bool:
         """Return whether the row is to be measured."""

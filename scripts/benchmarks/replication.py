@@ -20,6 +20,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from contract.wire_client import WireClient
 from kafka_reference import (
     BROKERS,
     PERFORMANCE_JVM,
@@ -37,6 +38,7 @@ from benchmarks.plan import APACHE_KAFKA_HEAP, Plan, costing, progress, take_tur
 from benchmarks.rows import Cost, Row, compare_rates, compare_times
 
 RECORD_BYTES = 100
+LARGE_RECORD_BYTES = 1_000
 LARGE_BATCHES = {"batch.size": "262144", "linger.ms": "10"}
 SESSION = {"broker.heartbeat.interval.ms": "1000", "broker.session.timeout.ms": "3000"}
 """Of both kinds of broker, so that a stopped leader is noticed after the same time."""
@@ -70,6 +72,8 @@ def measure(plan: Plan) -> Iterator[Row]:
         ):
             if plan.wants(key):
                 yield _failover(plan, pair, key, title, end)
+        if plan.wants("replica-refilled"):
+            yield _refill(plan, pair)
 
 
 @contextlib.contextmanager
@@ -110,10 +114,11 @@ def clusters(plan: Plan) -> Iterator[tuple[Cluster, Cluster]]:
             yield kafkalake, apache_kafka
 
 
-def create_replicated(cluster: Cluster, topic: str, partitions: int = 1) -> None:
+def create_replicated(cluster: Cluster, topic: str, partitions: int = 1, **config: str) -> None:
     """Create a topic with a replica on each broker, and wait until all are in sync."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    made = admin.create_topics([NewTopic(topic, partitions, BROKERS, config=DURABLE)], operation_timeout=TIMEOUT_S)
+    new = NewTopic(topic, partitions, BROKERS, config={**DURABLE, **config})
+    made = admin.create_topics([new], operation_timeout=TIMEOUT_S)
     made[topic].result(TIMEOUT_S)
     _wait_for_isr(cluster, topic)
 
@@ -203,6 +208,66 @@ def _transactions(plan: Plan, pair: tuple[Cluster, Cluster]) -> Row:
     return compare_rates(
         key, title, ours, theirs, at_least=0.7, unit="transactions/s", transactions=count, partitions=partitions
     )
+
+
+# An empty replica
+
+
+def _refill(plan: Plan, pair: tuple[Cluster, Cluster]) -> Row:
+    """How fast a replica that a reassignment adds is in the ISR. Its segments are a fifth of the log."""
+    key, size = "replica-refilled", plan.refill_bytes or plan.size(5_000_000_000, 500_000_000)
+    cost = Cost("GB")
+
+    def work(cluster: Cluster) -> float:
+        kept = _replicas(cluster, key)[:-1]
+        _move(cluster, key, kept)
+        wait_until(lambda: len(_replicas(cluster, key)) == len(kept), None, TIMEOUT_S)
+        added = (set(range(BROKERS)) - set(kept)).pop()
+        with costing(cost, cluster, size / 1e9):
+            began_s = time.monotonic()
+            _move(cluster, key, [*kept, added])
+            wait_until(lambda: added in _isr(cluster, key), None, 60 * TIMEOUT_S)
+            return size / 1e6 / (time.monotonic() - began_s)
+
+    for cluster in pair:
+        progress(f"{key}: filling {cluster.name}")
+        create_replicated(cluster, key, **{"segment.bytes": str(size // 5)})
+        records = size // LARGE_RECORD_BYTES
+        kafka_tools.produce(
+            cluster.bootstrap_servers,
+            key,
+            records=records,
+            record_bytes=LARGE_RECORD_BYTES,
+            settings=LARGE_BATCHES,
+            timeout_s=60 * TIMEOUT_S,
+        )
+    ours, theirs = take_turns(key, plan.rounds, pair, work, "MB/s")
+    title = f"three brokers, an empty replica of {size / 1e9:g} GB into the ISR"
+    return compare_rates(key, title, ours, theirs, at_least=1.0, unit="MB/s", cost=cost, bytes=size)
+
+
+def _partition(cluster: Cluster, topic: str) -> Any:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    return admin.list_topics(topic, timeout=10).topics[topic].partitions[0]
+
+
+def _replicas(cluster: Cluster, topic: str) -> list[int]:
+    """Return the replicas of a topic's only partition, its leader first."""
+    found = _partition(cluster, topic)
+    return sorted(found.replicas, key=lambda each: each != found.leader)
+
+
+def _isr(cluster: Cluster, topic: str) -> list[int]:
+    return list(_partition(cluster, topic).isrs)
+
+
+def _move(cluster: Cluster, topic: str, replicas: list[int]) -> None:
+    partitions = [{"partition_index": 0, "replicas": replicas}]
+    with WireClient(cluster.brokers[replicas[0]].bootstrap_servers, timeout_s=TIMEOUT_S) as client:
+        answer = client.call(
+            "AlterPartitionReassignments", 0, timeout=30_000, topics=[{"name": topic, "partitions": partitions}]
+        )
+    assert answer.error_code == answer.responses[0].partitions[0].error_code == 0, answer
 
 
 # What a producer notices of the end of a leader
