@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from kafkalake.errors import CorruptSegmentError, OffsetOutOfRangeError
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.config import LogConfig
+from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log_access import LogAccess, storage_error
 from kafkalake.storage.log_segments import LogSegments
 from kafkalake.storage.log_state import LogState
@@ -23,6 +24,7 @@ from kafkalake.storage.replica_read import (
 )
 from kafkalake.storage.scanner import scan_segment
 from kafkalake.storage.sealed_segment import SealedSegment, describe
+from kafkalake.storage.segment_names import file_name
 from kafkalake.storage.segments import is_empty, no_messages
 from kafkalake.storage.timestamp_search import TimestampOffset, first_not_before, record_with, record_with_largest
 
@@ -186,6 +188,18 @@ class LogReader:
             if offset == end:
                 return read_at_end(listed, end)
             return read_messages(listed, offset, max_bytes, end, whole_from_bytes)
+
+    def has_file(self, rewritten: RewrittenSegment) -> bool:
+        """Return whether a segment that a job has rewritten is in this log's directory, in use or not.
+
+        Raise KafkaStorageError if I/O fails or the log is closed.
+        """
+        access = self._access
+        with access.guarded("read"):
+            access.check_open()
+            return file_name(rewritten.base_offset, generation=rewritten.generation) in access.files.list(
+                access.directory
+            )
 
     def segment_reference(self, base_offset: int, generation: int) -> SegmentRef:
         """Return what a follower copies of a sealed segment.

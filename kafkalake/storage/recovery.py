@@ -176,9 +176,8 @@ class Recovery:
             logger.warning("state is missing or damaged, recovered from the log: directory=%s", self._directory)
         if self._is_replicated and listing.bases and listing.bases[0] > (state or PartitionState()).log_start_offset:
             self._drop(listing, listing.bases[0])  # the first segment is missing: the log start moves durably, or is 0
-        if not listing.bases:
-            return self._without_segments(state, sequence, listing, epochs)
-        return self._with_segments(state, sequence, listing, epochs)
+        recover = self._with_segments if listing.bases else self._without_segments
+        return recover(state, sequence, listing, epochs)
 
     def _with_whole_generations(self, listing: Listing, names: list[str]) -> Listing:
         """Apply `with_generations`, ignoring damaged rewritten segments whose predecessors still exist."""

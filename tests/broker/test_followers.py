@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -367,7 +368,10 @@ def test_a_log_is_refilled_twice_in_an_epoch_at_most(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_segment_that_was_rewritten_later_is_copied_while_records_are_fetched(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_there", [False, True])
+def test_segments_that_were_rewritten_later_are_taken_while_records_are_fetched(tmp_path: Path, is_there: bool) -> None:
+    """Copied from the leader, or already there if a job wrote into the directory of this replica when it led."""
+
     async def test() -> None:
         pairs = ReplicaPairs(tmp_path)
         leader, log = pairs.log("leader"), pairs.log("follower")
@@ -375,14 +379,23 @@ def test_a_segment_that_was_rewritten_later_is_copied_while_records_are_fetched(
         pairs.leaders.lead((TOPIC, 0), leader, 1)
         follower = pairs.follow(log, 1)
         await pairs.until(lambda: has_all(log, leader))
-        new = rewritten(leader, 2, 6)
+        first = rewritten(leader, 6, 7)
+        new = [rewritten(leader, 2, 4), first]
+        if is_there:
+            for each in new:
+                for path in Path(leader.directory).glob(f"{each.base_offset:020d}-1.*"):
+                    shutil.copy(path, log.directory)
         append(leader, simple_batch([b"later"]), epoch=1)
-        pairs.fetchers.copy_rewritten(follower, new.base_offset, new.generation)
+        pairs.fetchers.take_rewritten(follower, new)
         pairs.leaders.appended()
         await pairs.until(lambda: has_all(log, leader) and log.generations == leader.generations)
-        log.remove_deleted_files()
+        assert bool(pairs.leaders.parts) is not is_there
+        await pairs.until(lambda: not follower.tasks)
         leader.remove_deleted_files()
-        assert data_of(log) == data_of(leader)
+        assert data_of(log).keys() > data_of(leader).keys() or log.config.file_delete_delay_ms == 0
+        await pairs.advance(log.config.file_delete_delay_ms + 1)
+        leader.remove_deleted_files()
+        assert data_of(log) == data_of(leader), "without a look at all logs"
         await pairs.fetchers.stop_all()
 
     run(test)

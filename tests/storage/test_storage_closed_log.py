@@ -42,6 +42,7 @@ CALLS: dict[str, Callable[[Log], Any]] = {
     "read_replica": lambda log: log.read_replica(log.replica_start_offset, 100),
     "append_replica": lambda log: log.append_replica(b"", log.log_end_offset),
     "read_segment_file": lambda log: log.read_segment_file(SegmentRef(5, 6, 0, 100, 0), 0, 100),
+    "has_file": lambda log: log.has_file(RewrittenSegment(0, 10, 1)),
     "segment_reference": lambda log: log.segment_reference(5, 0),
     "install_segment": lambda log: log.install_segment(SegmentRef(5, 6, 0, 100, 0), f"{log.directory}/copied.tmp"),
     "restart_at": lambda log: log.restart_at(100),

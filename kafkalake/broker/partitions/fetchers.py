@@ -36,6 +36,7 @@ from kafkalake.errors import (
     as_value,
 )
 from kafkalake.run_blocking import RunBlocking
+from kafkalake.storage.generations import RewrittenSegment
 
 logger = logging.getLogger(__name__)
 
@@ -118,17 +119,24 @@ class Fetchers:
                 fetcher.stop()
         return stopped
 
-    def copy_rewritten(self, follower: Follower, base_offset: int, generation: int) -> None:
-        """Copy a newer generation of a segment that the follower has, while its messages are fetched. It may fail."""
+    def take_rewritten(self, follower: Follower, rewritten: Sequence[RewrittenSegment]) -> None:
+        """Take newer generations of segments that the follower has, one after the other, while its messages are fetched.
 
-        async def copy() -> None:
+        One may fail, and is then taken later. The files that they replace are removed once `file.delete.delay.ms` is over.
+        """
+
+        async def take() -> None:
+            log = follower.log
             try:
-                await self.copies.copy(follower, base_offset, generation)
+                for each in rewritten:
+                    if not await self.copies.adopt(follower, each):
+                        await self.copies.copy(follower, each.base_offset, each.generation)
             except KafkaLakeError as error:
                 logger.info("rewritten segment not copied partition=%s error=%s", follower.name, error)
+            self.later(log.config.file_delete_delay_ms + 1, log.remove_deleted_files)
 
         if not follower.tasks:
-            follower.copy_by(asyncio.get_running_loop().create_task(copy()), is_next=False)
+            follower.copy_by(asyncio.get_running_loop().create_task(take()), is_next=False)
 
     async def stop_all(self) -> list[Follower]:
         """Fetch nothing more."""

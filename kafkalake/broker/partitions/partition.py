@@ -6,6 +6,8 @@ Then the high watermark moves, by what is known of the replicas (`cluster.replic
 (`commit`): those with acks=all whose records the watermark has passed, and of the others all. With one replica the steps follow
 directly; else a follower's fetch may be the one that moves the watermark. The response comes last, so every reader, Spark
 included, finds an acknowledged record.
+
+A little more than 400 lines: the three steps share the queue, the counts of bytes and what waits, and nothing else does.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Finds the segments that jobs have rewritten in logs which are followed here, and has them copied.
 
 A job writes into the leader's directory and names the new segments in Delta. Once the leader reads them, followers copy them.
-Before that it answers that it has none, and they ask again at the next look.
+Before that it answers that it has none, and they ask again at the next look. A replica that led when the job
+wrote has them already.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 from uuid import UUID
 
@@ -14,6 +16,7 @@ from kafkalake.broker.partitions.followers import Follower
 from kafkalake.broker.partitions.leader_replicas import ReplicaId
 from kafkalake.metadata.store import JobPosition, SwappedSegments
 from kafkalake.run_blocking import RunBlocking
+from kafkalake.storage.generations import RewrittenSegment
 
 
 class SwappedTable(Protocol):
@@ -30,8 +33,8 @@ class RewrittenSegments:
         self._fetchers = fetchers
         self._on_metadata = on_metadata
         self._position: JobPosition | None = None
-        self._generations: dict[ReplicaId, dict[int, int]] = {}
-        """By partition the generation of each rewritten segment, by base offset, as large as the table."""
+        self._rewritten: dict[ReplicaId, dict[int, RewrittenSegment]] = {}
+        """By partition the newest generation of each rewritten segment, by base offset, as large as the table."""
 
     async def look(self) -> None:
         """Look for rewritten segments, if anything is followed. Raise `LakeError` if Delta cannot be read."""
@@ -41,15 +44,15 @@ class RewrittenSegments:
         if found is not None:
             self._position = found.position
             for row in found.rows:
-                self._generations.setdefault((UUID(row.topic_id), row.partition), {})[row.base_offset] = row.generation
-        for replica, generations in self._generations.items():
-            if (follower := self._fetchers.find(replica)) is not None:
-                self._copy_newer(follower, generations)
+                new = RewrittenSegment(row.base_offset, row.next_offset, row.generation)
+                self._rewritten.setdefault((UUID(row.topic_id), row.partition), {})[new.base_offset] = new
+        for replica, rewritten in self._rewritten.items():
+            if (follower := self._fetchers.find(replica)) is not None and (newer := _newer(follower, rewritten)):
+                self._fetchers.take_rewritten(follower, newer)
 
-    def _copy_newer(self, follower: Follower, generations: dict[int, int]) -> None:
-        """Have the first segment copied of which the follower has an older generation. The others follow at later looks."""
-        for base_offset in follower.log.sealed_base_offsets:
-            generation = generations.get(base_offset, 0)
-            if generation > follower.log.generation_of(base_offset):
-                self._fetchers.copy_rewritten(follower, base_offset, generation)
-                return
+
+def _newer(follower: Follower, rewritten: Mapping[int, RewrittenSegment]) -> list[RewrittenSegment]:
+    """Return the segments of which the follower has an older generation."""
+    log = follower.log
+    found = [rewritten[base] for base in log.sealed_base_offsets if base in rewritten]
+    return [each for each in found if each.generation > log.generation_of(each.base_offset)]

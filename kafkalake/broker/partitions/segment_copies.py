@@ -17,7 +17,8 @@ from kafkalake.broker.partitions.leader_replicas import AskedSegment, LeaderRepl
 from kafkalake.broker.partitions.replication_throttle import ReplicationThrottle
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import CorruptMessageError, KafkaLakeError
-from kafkalake.run_blocking import RunBlocking
+from kafkalake.run_blocking import RunBlocking, T
+from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.segment_copy import SegmentCopy
 
 PARTS_MAX = 4
@@ -52,6 +53,18 @@ class SegmentCopies:
             self._begun.pop(follower.replica, None)  # what was copied does not fit: not a byte of it is used again
             raise
         self._begun.pop(follower.replica, None)
+
+    async def adopt(self, follower: Follower, rewritten: RewrittenSegment) -> bool:
+        """Take a segment that a job has written into the follower's own directory, and return whether there is one."""
+
+        def adopt() -> bool:
+            log = follower.log
+            if not log.has_file(rewritten):
+                return False
+            log.adopt_rewritten([rewritten])
+            return log.generation_of(rewritten.base_offset) >= rewritten.generation
+
+        return await self._work(follower, adopt)
 
     def _begin(self, follower: Follower, base_offset: int, generation: int) -> SegmentCopy:
         begun = self._begun.get(follower.replica)
@@ -104,11 +117,11 @@ class SegmentCopies:
         finally:
             self._parts.release()
 
-    async def _work(self, follower: Follower, work: Callable[[], object]) -> None:
+    async def _work(self, follower: Follower, work: Callable[[], T]) -> T:
         """Work on the log in a thread. It ends there even if this is cancelled."""
         future = asyncio.ensure_future(self._run_blocking(work))
         follower.work_until(future)
-        await asyncio.shield(future)
+        return await asyncio.shield(future)
 
     def forget(self, followers: Iterable[Follower]) -> None:
         """Drop what was copied for these."""
