@@ -1,7 +1,8 @@
 """Three brokers are killed, stopped and cut off at random while a producer writes with acks=all: nothing is lost, changed, or goes
 back.
 
-REPLICA_ROUNDS says how many faults, REPLICA_SEED chooses them (0: at random). A round ends when every replica is in sync again.
+REPLICA_ROUNDS says how many faults, REPLICA_SEED chooses them (0: at random). A round ends when the producer goes on, and by
+chance when every replica is in sync again.
 Brokers reach each other through proxies (`broker_proxies`); clients, and the lake with the control store, are always reached. So an
 isolated leader still learns who leads, and a controller without a network still commits.
 """
@@ -135,11 +136,8 @@ def test_rounds_of_faults_lose_and_change_nothing(cluster: ReplicaCluster) -> No
             producer.wait_for_acknowledged(chance.randrange(20, 400), TIMEOUT_S)
             fault(cluster, chance)
             producer.wait_for_acknowledged(200, TIMEOUT_S)
-            wait_until(
-                lambda: in_sync(admin, TOPIC, PARTITIONS),
-                lambda: f"seed {SEED}: not all replicas are in sync",
-                TIMEOUT_S,
-            )
+            if chance.random() < 0.5 or number == ROUNDS - 1:
+                wait_until(lambda: in_sync(admin, TOPIC, PARTITIONS), lambda: f"seed {SEED}: not in sync", TIMEOUT_S)
             assert not watch.faults, f"seed {SEED}: {watch.faults[0]}"
     producer.stop()
     assert watch.looks > 0

@@ -11,11 +11,13 @@ from simulation.machine import Machine
 from simulation.seeded_run import SETTINGS, Simulation
 
 BROKERS = 3
+HOUR_MS = 3_600_000
 CLUSTER_SETTINGS = SETTINGS | {
     "broker.session.timeout.ms": "1500",
     "broker.heartbeat.interval.ms": "300",
     "controller.quorum.election.timeout.ms": "300",
     "request.timeout.ms": "3000",
+    "log.message.timestamp.after.max.ms": str(2 * HOUR_MS),
 }
 REPLICATED_SETTINGS = CLUSTER_SETTINGS | {
     "offsets.topic.replication.factor": "3",
@@ -44,9 +46,10 @@ class ClusterSimulation(Simulation):
         return [*super()._lives(), self._disturb()]
 
     async def _disturb(self) -> None:
-        """Cut ways between brokers or make them slow, and heal them."""
+        """Cut ways between brokers or make them slow, and heal them. Clocks are up to an hour off, and jump."""
         random, network = self.random, self.universe.network
         while not self._is_over:
+            random.choice(self.universe.machines).set_clock(random.choice((-HOUR_MS, -1, 0, HOUR_MS)))
             await self._until(lambda: self._is_over, random.random() * 5)
             one, other = random.sample(range(BROKERS), 2)
             others = [each for each in range(BROKERS) if each != one]

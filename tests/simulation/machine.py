@@ -14,7 +14,7 @@ from typing import Any
 
 from memory_store import MemoryMetadataStore
 from simulation.processes import PROCESS, Killed, Process
-from simulation.universe import FIRST_PORT, START_MS, WORK_MS, Universe
+from simulation.universe import FIRST_PORT, START_MS, WORK_MS, SimulatedClock, Universe
 from storage.power_loss import ForgetfulFiles
 
 from kafkalake.cluster.control_store import MemoryControlStore
@@ -24,6 +24,21 @@ from kafkalake.metadata.store import PublishedOffsets, PublishedState, Transacti
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.process.node import Node
 from kafkalake.world import World
+
+
+class MachineClock:
+    """The clock of one machine: right as to durations, and off by `off_ms` as to the time of day, which may jump."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        self._clock = clock
+        self.off_ms = 0
+        self.monotonic_ms = clock.monotonic_ms
+        self.monotonic_ns = clock.monotonic_ns
+        self.elapsed_ms = clock.elapsed_ms
+        self.elapsed_ns = clock.elapsed_ns
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self.off_ms
 
 
 class ProcessFiles:
@@ -98,7 +113,7 @@ class ProcessFiles:
                 descriptor if descriptor in self._paths else self._machine.reopened(path), data[:part], position
             )
             raise
-        self._machine.written_ms[path] = self._machine.universe.clock.now_ms()
+        self._machine.written_ms[path] = self._machine.clock.now_ms()
         return self._disk.write(descriptor, data, position)
 
     def truncate(self, descriptor: int, size: int) -> None:
@@ -207,7 +222,7 @@ class SimulatedNode(Node):
 
     def __init__(self, machine: Machine, process: Process, settings: dict[str, str]) -> None:
         universe = machine.universe
-        world = World(universe.clock, universe.random, process.files, universe.new_id)
+        world = World(machine.clock, universe.random, process.files, universe.new_id)
         super().__init__(universe.lake, settings, world=world)
         self._universe = universe
 
@@ -237,6 +252,7 @@ class Machine:
         self.broker_id = len(universe.machines)
         universe.machines.append(self)
         self.disk = ForgetfulFiles()
+        self.clock = MachineClock(universe.clock)
         self.written_ms: dict[str, int] = {}
         self.process: Process | None = None
         self.steps_left = -1
@@ -319,6 +335,11 @@ class Machine:
         for link in process.opened:
             link.hang_up()
         process.opened.clear()
+
+    def set_clock(self, off_ms: int) -> None:
+        """Let the time of day be wrong by so much from now on."""
+        self._note(f"clock {off_ms}")
+        self.clock.off_ms = off_ms
 
     def close(self) -> None:
         if self.process is not None and not self.process.is_dead:
