@@ -17,7 +17,7 @@ from simulation.universe import Universe
 FETCH_VERSION = 12
 TIMEOUT_S = 60.0
 PAUSE_S = 0.05
-NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, TOPIC_ALREADY_EXISTS = 0, 1, 3, 36
+NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, TOPIC_ALREADY_EXISTS, INVALID_REPLICA_ASSIGNMENT = 0, 1, 3, 36, 39
 RETRIED = {3, 5, 6, 7, 14, 15, 16, 19, 20, 38, 41, 51, 56, 74, 75, 78, 88}
 """Errors after which a client asks again: not here or not yet, timed out, too few replicas, a step under way, the disk."""
 TRANSACTIONAL = 0x10
@@ -770,8 +770,11 @@ class Administrator:
 
     async def run(self, steps: int) -> None:
         for number in range(steps):
-            if self._random.random() < 0.4:
+            chance = self._random.random()
+            if chance < 0.3:
                 await self._delete_records()
+            elif chance < 0.6 and len(self._ledger.universe.machines) > 1:
+                await self._reassign()
             else:
                 await self._live(number)
             await asyncio.sleep(self._random.random() * 0.2)
@@ -820,6 +823,21 @@ class Administrator:
             except ConnectionError:
                 pass
             await asyncio.sleep(PAUSE_S)
+
+    async def _reassign(self) -> None:
+        """Give a partition other replicas, or others first. It goes on behind the answer."""
+        key, machines = self._random.choice(self._kept), len(self._ledger.universe.machines)
+        count = self._replicas if self._replicas == 1 else self._random.choice((2, 3))
+        target = {"partition_index": key[1], "replicas": self._random.sample(range(machines), count)}
+        answer = await self.client.insist(
+            "AlterPartitionReassignments",
+            0,
+            lambda answer: code(answer.error_code) or code(answer.responses[0].partitions[0].error_code),
+            timeout=10_000,
+            topics=[{"name": key[0], "partitions": [target]}],
+        )
+        error = code(answer.error_code) or code(answer.responses[0].partitions[0].error_code)
+        refuse(error not in (NONE, INVALID_REPLICA_ASSIGNMENT), key, "is not reassigned:", answer)
 
     async def _delete_records(self) -> None:
         key = self._random.choice(self._kept)

@@ -84,5 +84,5 @@ class ReplicatedSimulation(ClusterSimulation):
         others = [each for each in self.universe.machines if each is not machine]
         return self.forces or (
             all(each.started.is_set() and not each.error_rate for each in others)
-            and all(len(each.isr) == BROKERS for each in partitions)
+            and all(len(each.isr) == len(each.replicas) > 1 for each in partitions)
         )
