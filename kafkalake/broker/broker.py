@@ -139,13 +139,7 @@ class Broker:
             clock.monotonic_ms,
             self.isr_changes.note_repeated,
         )
-        sent = self._make_throttle(
-            lambda config: config.leader_replication_throttled_rate,
-            lambda topic: topic.leader_replication_throttled_replicas,
-        )
-        self.replica_fetches = ReplicaFetchService(
-            self.topics, self.purgatory, self.isr_changes, self.follower_sessions, sent
-        )
+        self.replica_fetches = self._make_replica_fetches()
         self.topic_admin = self._make_topic_admin(reach)
         self.groups = GroupService(self)
         self.config_admin = self._make_config_admin()
@@ -230,6 +224,13 @@ class Broker:
             clock=self.clock,
             lag_ms=lambda: self.config.replica_lag_time_max_ms,
         )
+
+    def _make_replica_fetches(self) -> ReplicaFetchService:
+        sent = self._make_throttle(
+            lambda config: config.leader_replication_throttled_rate,
+            lambda topic: topic.leader_replication_throttled_replicas,
+        )
+        return ReplicaFetchService(self.topics, self.purgatory, self.isr_changes, self.follower_sessions, sent)
 
     def _make_topic_admin(self, reach: Reach) -> TopicAdmin:
         return TopicAdmin(
