@@ -224,6 +224,10 @@ class Producer:
             self._core.sender.abort(ClientClosedError("the producer was closed before the record was delivered"))
             self._edge.close()
 
+    def metrics(self) -> dict[str, float]:
+        """Return the producer's metrics by Kafka's names: totals, and rates, averages and maxima of the last half minute."""
+        return self._core.metrics()
+
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientClosedError("the producer is closed")

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalake.client.errors import IllegalStateError, TransactionAbortedError
+from kafkalake.client.metrics import Metrics
 from kafkalake.client.network.backoff import ExponentialBackoff
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.producing.accumulator import Accumulator
@@ -62,6 +63,7 @@ class ProducerCore:
         self.settings: ProducerSettings = producer_settings(given)
         self.clock = parts.clock or SystemClock()
         random = parts.random or Random()
+        self._metrics = Metrics(self.clock.monotonic_ms())
         self.client = NetworkClient(self.settings, random)
         self.accumulator = Accumulator(
             self.settings, random, woken, is_transactional=self.settings.transactional_id is not None
@@ -70,7 +72,12 @@ class ProducerCore:
         self.sequences = Sequences(is_transactional=is_transactional) if self.settings.enable_idempotence else None
         self.transactions: Transactions | None = None
         self.identities: Identities = self._identities(random)
-        self.sender = Sender(self.settings, self.client, self.accumulator, self.identities, self.sequences, random)
+        self.sender = Sender(
+            self.settings, self.client, self.accumulator, self.identities, self.sequences, self._metrics, random
+        )
+        self._metrics.gauge("batches-in-flight", lambda: self.sender.batches_in_flight)
+        self._metrics.gauge("buffer-total-bytes", lambda: self.settings.buffer_memory)
+        self._metrics.gauge("buffer-available-bytes", lambda: self.settings.buffer_memory - self.accumulator.used_bytes)
         self._append = self.accumulator.append
         self._now_ms, self._monotonic_ms = self.clock.now_ms, self.clock.monotonic_ms
         self._key = _serializer(parts.key_serializer)
@@ -98,6 +105,10 @@ class ProducerCore:
                 on_delivery(metadata, error)
 
         return chain.on_send(record), delivered
+
+    def metrics(self) -> dict[str, float]:
+        """Return the producer's metrics by name, times in ms."""
+        return self._metrics.snapshot(self.clock.monotonic_ms())
 
     def check_send(self) -> None:
         """Raise the error for which no record may be sent now, for a producer with transactions."""

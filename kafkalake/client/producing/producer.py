@@ -155,6 +155,10 @@ class Producer:
         if threading.current_thread() is not self._thread:
             self._thread.join(_CLOSE_S)
 
+    def metrics(self) -> dict[str, float]:
+        """Return the producer's metrics by Kafka's names: totals, and rates, averages and maxima of the last half minute."""
+        return self._core.metrics()
+
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientClosedError("the producer is closed")

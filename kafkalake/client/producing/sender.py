@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 from kafkalake.client.errors import ClientTimeoutError
+from kafkalake.client.metrics import Metrics
 from kafkalake.client.network.backoff import ExponentialBackoff
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.network.machine import Action
@@ -68,6 +69,7 @@ class Sender:
         accumulator: Accumulator,
         identities: Identities,
         sequences: Sequences | None,
+        metrics: Metrics,
         random: Random,
     ) -> None:
         """sequences: None for a producer that is not idempotent."""
@@ -78,6 +80,7 @@ class Sender:
         self._sequences = sequences
         self._backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, random)
         self._in_flight: dict[Batch, None] = {}
+        self._metrics = metrics
         self._metadata_version = 0
         self._next_check_ms: int | None = None
         self._blocked_since_ms: dict[int, int] = {}
@@ -122,6 +125,11 @@ class Sender:
         """Take the news that a connection could not be opened, or has ended."""
         self._now_ms = now_ms
         self._client.disconnected(node_id, error, now_ms)
+
+    @property
+    def batches_in_flight(self) -> int:
+        """The number of batches that are sent and not answered."""
+        return len(self._in_flight)
 
     def abort(self, error: KafkaLakeError) -> list[Action]:
         """Fail everything that is not delivered, and return what closes the connections."""
@@ -178,8 +186,12 @@ class Sender:
             message,
             now_ms,
             is_answered=self._settings.required_acks != 0,
-            done=lambda pending: self._answered(batches, pending),
+            done=lambda pending: self._answered(batches, pending, now_ms),
         )
+        self._metrics.observe("records-per-request", sum(batch.records for batch in batches), now_ms)
+        for batch in batches:
+            self._metrics.observe("record-queue-time", now_ms - batch.created_ms, now_ms)
+            self._metrics.observe("batch-size", batch.size, now_ms)
 
     def _note_block(self, leader: int, is_blocked: bool, now_ms: int) -> None:
         """Remember since when a broker takes no request although there are batches for it."""
@@ -194,7 +206,8 @@ class Sender:
 
     # Answers
 
-    def _answered(self, batches: Sequence[Batch], pending: PendingRequest[ProduceResponse]) -> None:
+    def _answered(self, batches: Sequence[Batch], pending: PendingRequest[ProduceResponse], sent_ms: int) -> None:
+        self._metrics.observe("request-latency", self._now_ms - sent_ms, self._now_ms)
         if pending.error is not None:
             error = _error_of_request(pending.error)
             for batch in batches:
@@ -240,6 +253,8 @@ class Sender:
         self._leave(batch)
         if not batch.is_done:
             self._accumulator.release(batch)
+            self._metrics.count("record-send", batch.records, self._now_ms)
+            self._metrics.count("outgoing-byte", batch.size, self._now_ms)
             batch.complete(base_offset, log_append_time_ms)
 
     def _fail_or_retry(self, batch: Batch, error: KafkaError, log_start_offset: int, *, is_moved: bool = False) -> None:
@@ -253,6 +268,7 @@ class Sender:
         elif self._can_retry(batch, error, log_start_offset):
             pause_ms = 0 if is_moved else self._backoff.delay_ms(batch.attempts)
             batch.count_attempt(error, self._now_ms + pause_ms)
+            self._metrics.count("record-retry", batch.records, self._now_ms)
             self._accumulator.put_back(batch)
         else:
             if self._sequences is not None:
@@ -300,6 +316,7 @@ class Sender:
         self._identities.failed(batch, error)
         if not batch.is_done:
             self._accumulator.release(batch)
+            self._metrics.count("record-error", batch.records, self._now_ms)
             batch.fail(error)
 
 
