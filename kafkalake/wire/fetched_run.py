@@ -6,6 +6,8 @@ compressed, invalid or large are left to `record_batch.decode_fetched`, which de
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 
 from kafkalake.buffers import Buffer
@@ -21,6 +23,7 @@ from kafkalake.wire.varint import big_i16, big_i32
 
 LARGEST_BATCH_BYTES = 128 * 1024
 """Batches above this size are worth a call each."""
+_LENGTH = struct.Struct(">i")
 _BATCHES_MAX = 1_024
 _BODY_BYTES = 4 * 1024 * 1024
 
@@ -85,9 +88,12 @@ class BatchRun:
 
 def read_run(data: Buffer, position: int) -> BatchRun | None:
     """Return the valid, small, uncompressed batches from `position` on, None if the first one is not."""
-    source = np.frombuffer(data, dtype=np.uint8)
-    if len(source) - position < wire.RECORDS:
+    if len(data) - position < wire.RECORDS:
         return None
+    (length,) = _LENGTH.unpack_from(data, position + wire.BATCH_LENGTH)
+    if length > LARGEST_BATCH_BYTES or data[position + wire.ATTRIBUTES + 1] & at.ATTRIBUTE_COMPRESSION_MASK:
+        return None
+    source = np.frombuffer(data, dtype=np.uint8)
     batches_max = min(_BATCHES_MAX, (len(source) - position) // wire.RECORDS)
     numbers = np.empty((batches_max, batch_reader.NUMBERS), dtype=np.int64)
     room = min(_BODY_BYTES, 8 * (len(source) - position) + 1024 * batches_max)

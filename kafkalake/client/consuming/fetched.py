@@ -98,10 +98,9 @@ class FetchedRecords:
         batch = self._batch or self._next_batch()
         if batch is None:
             return None
-        found = batch.to_arrow().column("offset").to_numpy()
-        first = int(found.searchsorted(self.next_offset))
+        found = arrow_of(*self.partition, batch, self.next_offset)
         self._end_batch()
-        return arrow_of(*self.partition, batch, first) if first < len(found) else self.take_arrow()
+        return found if found.num_rows else self.take_arrow()
 
     def _next_batch(self) -> ProducerBatch | None:
         """Return the next records to be seen: of one batch, or of several small ones that can be joined."""

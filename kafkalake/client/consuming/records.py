@@ -138,12 +138,13 @@ def records_of(topic: str, partition: int, batch: ProducerBatch) -> list[Consume
     return records.read(0, records.rows)
 
 
-def arrow_of(topic: str, partition: int, batch: ProducerBatch, first: int) -> pa.RecordBatch:
-    """Return the rows of a decoded batch from row `first` on, with `ARROW_SCHEMA`. Nothing is copied."""
-    rows = batch.rows - first
+def arrow_of(topic: str, partition: int, batch: ProducerBatch, from_offset: int) -> pa.RecordBatch:
+    """Return the rows of a decoded batch from an offset on, with `ARROW_SCHEMA`. No column of the batch is copied."""
     found = batch.to_arrow()
+    first = int(found.column(0).to_numpy().searchsorted(from_offset))
+    rows = batch.rows - first
     columns = (found.slice(first) if first else found).columns
     indexes = pa.array(np.zeros(rows, dtype=np.int32))
-    topics = pa.DictionaryArray.from_arrays(indexes, pa.array([topic], pa.utf8()))
+    topics = pa.DictionaryArray.from_arrays(indexes, pa.array([topic], pa.utf8()), safe=False)
     partitions = pa.array(np.full(rows, partition, dtype=np.int32))
     return pa.RecordBatch.from_arrays([topics, partitions, *columns], schema=ARROW_SCHEMA)
