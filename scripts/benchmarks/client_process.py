@@ -10,6 +10,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from benchmarks.client_readers import READERS
+
 VALUE = bytes(100)
 ARROW_ROWS = 100_000
 LINGER_MS = 5
@@ -106,7 +108,7 @@ CLIENTS = {
 
 def main() -> None:
     name, servers, topic, records = sys.argv[1:5]
-    send = CLIENTS[name](servers, topic, int(records))
+    send = (CLIENTS | READERS)[name](servers, topic, int(records))
     for _ in sys.stdin:
         began = time.perf_counter()
         send()

@@ -68,11 +68,28 @@ def measure(plan: Plan) -> Iterator[Row]:
         Case("client-send", send, "kafkalake_send", "aiokafka", many, few, 2),
         Case("client-send-arrow", "`Producer.send_arrow`", "kafkalake_send_arrow", "confluent_kafka", arrow, many, 5),
     )
+    poll = "`Consumer.poll`, records as objects"
+    reading = (
+        Case("client-poll", poll, "kafkalake_poll", "kafka_python_poll", many, many, 2),
+        Case("client-poll", poll, "kafkalake_poll", "aiokafka_poll", many, many, 2),
+        Case(
+            "client-poll-arrow",
+            "`Consumer.poll_arrow`",
+            "kafkalake_poll_arrow",
+            "confluent_kafka_consume",
+            arrow,
+            arrow,
+            5,
+        ),
+    )
     with plan.brokers() as brokers:
         for broker in brokers:
             for case in cases:
                 if plan.wants(case.key):
                     yield _row(plan, broker, case)
+            for case in reading:
+                if plan.wants(case.key):
+                    yield _read_row(plan, broker, case)
 
 
 def _row(plan: Plan, broker: BrokerProcess, case: Case) -> Row:
@@ -82,6 +99,28 @@ def _row(plan: Plan, broker: BrokerProcess, case: Case) -> Row:
     ours: list[float] = []
     theirs: list[float] = []
     servers = broker.bootstrap_servers
+    with (
+        ClientProcess(case.ours, servers, key, case.records_of_ours) as own,
+        ClientProcess(case.theirs, servers, key, case.records_of_theirs) as other,
+    ):
+        own.round()
+        other.round()
+        for _ in range(plan.rounds):
+            ours.append(own.round())
+            theirs.append(other.round())
+    return compared(key, case, broker.name, ours, theirs)
+
+
+def _read_row(plan: Plan, broker: BrokerProcess, case: Case) -> Row:
+    """Both read the same partition from its beginning, which is written with the producer's default settings before."""
+    key = f"{case.key}-{case.theirs.replace('_', '-')}-on-{broker.name}"
+    progress(key)
+    create_topic(broker, key, partitions=1)
+    servers = broker.bootstrap_servers
+    with ClientProcess("kafkalake_send", servers, key, case.records_of_ours) as writer:
+        writer.round()
+    ours: list[float] = []
+    theirs: list[float] = []
     with (
         ClientProcess(case.ours, servers, key, case.records_of_ours) as own,
         ClientProcess(case.theirs, servers, key, case.records_of_theirs) as other,

@@ -14,6 +14,12 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from kafkalake.client.consuming.assignors import Assignor, GroupMember
+from kafkalake.client.consuming.classic_requests import (
+    heartbeat_request,
+    join_request,
+    leave_request,
+    sync_request,
+)
 from kafkalake.client.consuming.membership import (
     COORDINATOR_MOVED,
     Change,
@@ -23,7 +29,7 @@ from kafkalake.client.consuming.membership import (
 )
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import Subscriptions
-from kafkalake.client.requests import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, error_name
+from kafkalake.client.requests import HEARTBEAT, JOIN_GROUP, SYNC_GROUP, error_name
 from kafkalake.errors import (
     IllegalGenerationError,
     InconsistentGroupProtocolError,
@@ -37,29 +43,15 @@ from kafkalake.errors import (
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.consumer_protocol import (
     NO_GENERATION,
-    Subscription,
-    by_topic,
     decode_assignment,
     decode_subscription,
-    encode_assignment,
-    encode_subscription,
 )
 from kafkalake.wire.messages.groups import (
-    HeartbeatRequest,
     HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
     JoinGroupResponse,
-    LeaveGroupRequest,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
 from kafkalake.wire.messages.message import Message
-
-PROTOCOL_TYPE = "consumer"
-_JOIN_EXTRA_MS = 5_000
-"""JoinGroup is answered when all members have joined, at the latest after the rebalance timeout: how much longer a member waits."""
 
 
 class State(Enum):
@@ -266,35 +258,10 @@ class ClassicMembership:
             self._state = State.JOINING
 
     def _join(self) -> GroupRequest:
-        settings = self._settings
-        owned, generation = self._last_assignment
         kept = tuple(sorted(self._subscriptions.partitions)) if self._is_cooperative else ()
-        protocols = [
-            JoinGroupRequestProtocol(
-                name=assignor.name,
-                metadata=encode_subscription(
-                    Subscription(
-                        tuple(sorted(self._subscriptions.topics)),
-                        assignor.encode_user_data(owned, generation),
-                        kept,
-                        generation,
-                        settings.client_rack or None,
-                    )
-                ),
-            )
-            for assignor in self._assignors.values()
-        ]
-        message = JoinGroupRequest(
-            group_id=self._group_id,
-            session_timeout=settings.session_timeout_ms,
-            rebalance_timeout=settings.max_poll_interval_ms,
-            member_id=self._member_id,
-            group_instance_id=settings.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=protocols,
-        )
-        timeout_ms = max(settings.request_timeout_ms, settings.max_poll_interval_ms + _JOIN_EXTRA_MS)
-        return GroupRequest(JOIN_GROUP, message, timeout_ms)
+        assignors = list(self._assignors.values())
+        topics = self._subscriptions.topics
+        return join_request(self._settings, self._member_id, topics, assignors, kept, self._last_assignment)
 
     def _joined(self, response: JoinGroupResponse, now_ms: int) -> None:
         if self._state is not State.JOINING:
@@ -309,7 +276,7 @@ class ClassicMembership:
     def _sync_as_leader(self) -> list[GroupRequest]:
         """Return SyncGroup; of a leader once the metadata for its assignment is there."""
         if self._leading is None:
-            return [self._sync({})]
+            return [sync_request(self._settings, self.identity, {})]
         members = _members(self._leading)
         assignments: dict[str, Sequence[TopicPartition]] = {}
         if not self._leading.skip_assignment:
@@ -323,21 +290,7 @@ class ClassicMembership:
             self._assigned_counts = self.topics_needed, counts
             assignments = assignor.assign(members, counts)
         self._leading = None
-        return [self._sync(assignments)]
-
-    def _sync(self, assignments: Mapping[str, Sequence[TopicPartition]]) -> GroupRequest:
-        message = SyncGroupRequest(
-            group_id=self._group_id,
-            generation_id=self._generation,
-            member_id=self._member_id,
-            group_instance_id=self._settings.group_instance_id,
-            assignments=[
-                SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(by_topic(partitions)))
-                for member_id, partitions in assignments.items()
-            ],
-        )
-        timeout_ms = max(self._settings.request_timeout_ms, self._settings.max_poll_interval_ms + _JOIN_EXTRA_MS)
-        return GroupRequest(SYNC_GROUP, message, timeout_ms)
+        return [sync_request(self._settings, self.identity, assignments)]
 
     def _synced(self, response: SyncGroupResponse) -> None:
         if self._state is not State.SYNCING:
@@ -402,13 +355,7 @@ class ClassicMembership:
 
     def _beat(self, now_ms: int) -> GroupRequest:
         self._is_beating, self._beaten_ms = True, now_ms
-        message = HeartbeatRequest(
-            group_id=self._group_id,
-            generation_id=self._generation,
-            member_id=self._member_id,
-            group_instance_id=self._settings.group_instance_id,
-        )
-        return GroupRequest(HEARTBEAT, message)
+        return heartbeat_request(self._settings, self.identity)
 
     def _leave_if_not_polled(self, now_ms: int) -> None:
         """Give the partitions up for an application that does not poll: others can work on them."""
@@ -422,7 +369,7 @@ class ClassicMembership:
         """Return LeaveGroup. A static member stays until its session is over."""
         if not self._member_id or self._settings.group_instance_id is not None:
             return None
-        return GroupRequest(LEAVE_GROUP, LeaveGroupRequest(group_id=self._group_id, member_id=self._member_id))
+        return leave_request(self._settings, self.identity)
 
 
 def _members(joined: JoinGroupResponse) -> dict[str, GroupMember]:

@@ -20,7 +20,8 @@ from kafkalake.client.consuming.membership import Change, GroupRequest, Identity
 from kafkalake.client.consuming.offset_lookups import Found, OffsetLookups
 from kafkalake.client.consuming.operation import Operation
 from kafkalake.client.consuming.settings import ConsumerSettings
-from kafkalake.client.consuming.subscriptions import NO_EPOCH, NoOffsetForPartitionError, Step, Subscriptions
+from kafkalake.client.consuming.starting_offsets import StartingOffsets
+from kafkalake.client.consuming.subscriptions import NO_EPOCH, Step, Subscriptions
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.network.machine import Action
 from kafkalake.client.network.pending_request import PendingRequest
@@ -65,7 +66,7 @@ class ConsumerCore:
                 settings, self._network, self._coordinator, lambda: self.identity, self._commit_refused
             )
         self._errors: dict[str, KafkaLakeError] = {}
-        self._is_fetching_committed = False
+        self._starts = StartingOffsets(settings, self.subscriptions, self._commits, self._report)
         self._metadata_version = -1
         self._subscription_version = 0
         self._followed: frozenset[str] | None = None
@@ -129,7 +130,7 @@ class ConsumerCore:
         if self._coordinator is not None and self._needs_coordinator():
             self._coordinator.turn(now_ms)
         self._membership_turn(now_ms)
-        self._find_committed(now_ms)
+        self._starts.turn(now_ms)
         if self._commits is not None:
             self._commits.turn(now_ms)
         self._lookups.turn(now_ms)
@@ -178,10 +179,7 @@ class ConsumerCore:
     def _follow_leader(self, partition: TopicPartition) -> None:
         info = self.view.partition(partition)
         if info is not None:
-            try:
-                self.subscriptions.follow_leader(partition, self.view.topic_id(partition[0]), info.leader_epoch)
-            except NoOffsetForPartitionError as error:
-                self._report(as_value(error))
+            self._starts.follow_leader(partition, self.view.topic_id(partition[0]), info.leader_epoch)
 
     def _membership_turn(self, now_ms: int) -> None:
         membership, coordinator = self._membership, self._coordinator
@@ -207,42 +205,6 @@ class ConsumerCore:
         return self._network.send(
             node_id, request.api, request.message, now_ms, timeout_ms=request.timeout_ms, done=done
         )
-
-    def _find_committed(self, now_ms: int) -> None:
-        """Ask for the committed offsets of partitions without a position."""
-        waiting = self.subscriptions.waiting(Step.COMMITTED, now_ms)
-        if not waiting or self._is_fetching_committed:
-            return
-        if self._commits is None:
-            for partition in waiting:
-                self._begin(partition, None)
-            return
-        self._is_fetching_committed = True
-        versions = {partition: state.version for partition, state in waiting.items()}
-        operation = self._commits.fetch(list(waiting), now_ms + self._settings.default_api_timeout_ms)
-        operation.when_done(lambda: self._committed_found(versions, operation))
-
-    def _committed_found(self, versions: Mapping[TopicPartition, int], operation: Operation[Committed]) -> None:
-        self._is_fetching_committed = False
-        if operation.error is not None:
-            self._report(operation.error)
-            self.subscriptions.delay(versions, self._now_ms + self._settings.retry_backoff_ms)
-            return
-        for partition, committed in operation.result().items():
-            state = self.subscriptions.partitions.get(partition)
-            if state is not None and state.version == versions[partition]:
-                self._begin(partition, committed)
-
-    def _begin(self, partition: TopicPartition, committed: OffsetAndMetadata | None) -> None:
-        try:
-            if committed is None:
-                self.subscriptions.begin_without_offset(partition)
-            else:
-                epoch = NO_EPOCH if committed.leader_epoch is None else committed.leader_epoch
-                self.subscriptions.seek(partition, committed.offset, epoch)
-        except NoOffsetForPartitionError as error:
-            self._report(as_value(error))
-            self.subscriptions.delay([partition], self._now_ms + self._settings.retry_backoff_ms)
 
     def _fetch(self, now_ms: int) -> None:
         def can_send(node_id: int) -> bool:
