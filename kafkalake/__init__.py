@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kafkalake.client.consuming.consumer import Consumer
+    from kafkalake.client.consuming.exactly_once_sink import ExactlyOnceSink
     from kafkalake.client.producing.producer import Producer
 
 __version__ = "0.1.0"
-__all__ = ["Consumer", "Producer", "__version__"]
+__all__ = ["Consumer", "ExactlyOnceSink", "Producer", "__version__"]
 
 _EXPORTS = {
     "Consumer": "kafkalake.client.consuming.consumer",
+    "ExactlyOnceSink": "kafkalake.client.consuming.exactly_once_sink",
     "Producer": "kafkalake.client.producing.producer",
 }
 """Names that are imported when they are first used: `import kafkalake` alone costs nothing."""

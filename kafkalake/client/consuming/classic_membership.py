@@ -38,6 +38,8 @@ from kafkalake.errors import (
     MemberIdRequiredError,
     RebalanceInProgressError,
     UnknownMemberIdError,
+    UnsupportedVersionError,
+    as_value,
     error_for_code,
 )
 from kafkalake.topic_partition import TopicPartition
@@ -203,7 +205,9 @@ class ClassicMembership:
 
     def failed(self, request: GroupRequest, error: KafkaLakeError, now_ms: int) -> None:
         """See `Membership`. Whether the coordinator has seen the request is not known: a join is repeated."""
-        if request.api is HEARTBEAT:
+        if isinstance(error, UnsupportedVersionError):
+            self._error = as_value(error)
+        elif request.api is HEARTBEAT:
             self._is_beating = False
         elif request.api in (JOIN_GROUP, SYNC_GROUP):
             self._is_asking = False

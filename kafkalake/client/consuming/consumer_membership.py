@@ -20,6 +20,8 @@ from kafkalake.errors import (
     KafkaError,
     KafkaLakeError,
     UnknownMemberIdError,
+    UnsupportedVersionError,
+    as_value,
     error_for_code,
 )
 from kafkalake.topic_partition import TopicPartition
@@ -167,6 +169,8 @@ class ConsumerMembership:
         if request.message.member_epoch >= JOIN_EPOCH:
             self._is_asking = False
             self._repeat(now_ms)
+            if isinstance(error, UnsupportedVersionError):  # a broker without this protocol
+                self._error = as_value(error)
 
     def commit_refused(self, code: int) -> None:
         """See `Membership`."""

@@ -29,6 +29,7 @@ from kafkalake.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
+    UnsupportedVersionError,
 )
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.consumer_protocol import Subscription, decode_assignment, encode_assignment, encode_subscription
@@ -388,6 +389,16 @@ def test_another_member_of_the_same_instance_is_raised_in_poll() -> None:
         group.poll()
     leaving = stable_of_consumer_protocol().member.leave(2_000)
     assert leaving is not None and leaving.message.member_epoch == -1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_broker_without_the_protocol_is_said_in_poll(protocol: str) -> None:
+    group = Group(protocol)
+    group.poll()
+    group.requests()
+    group.member.failed(group.sent[0], UnsupportedVersionError("version 0 is needed"), group.now_ms)
+    with pytest.raises(UnsupportedVersionError):
+        group.poll()
 
 
 def test_a_member_that_gives_up_and_is_lost_meanwhile_goes_on() -> None:
