@@ -47,12 +47,11 @@ MEASURES = {
             "replicated-large",
             "replicated-p99",
             "cluster-transactions",
-            "leader-killed",
-            "leader-stopped",
-            "leader-leaves",
             "replica-refilled",
         ),
     ),
+    "failover": ("failover", ("leader-killed", "leader-stopped", "leader-leaves", "rolling-restart")),
+    "in-sync": ("in_sync", ("isr-shrinks", "isr-grows", "follower-cpu")),
     "cluster-events": (
         "cluster_events",
         (

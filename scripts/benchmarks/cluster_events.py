@@ -1,6 +1,6 @@
 """Three brokers of each kind, one of which ends: how long what it did is not done. And what a cluster of kafkalake commits.
 
-Sessions are as in `replication`. Every event is noticed through another broker than the one that ends.
+Sessions are as in `clusters`. Every event is noticed through another broker than the one that ends.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from contract.wire_client import WireClient
 from kafka_reference import BrokerProcess, Cluster, Kafkalake
 from waiting import wait_until
 
+from benchmarks.clusters import SESSION, TIMEOUT_S, SteadyProducer, clusters, create_replicated
 from benchmarks.plan import Plan, progress, take_turns
-from benchmarks.replication import SESSION, TIMEOUT_S, SteadyProducer, clusters, create_replicated
 from benchmarks.rows import Row, compare_times, limited
 from kafkalake.metadata import paths
 

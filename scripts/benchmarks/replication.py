@@ -1,49 +1,27 @@
-"""Three brokers of each kind: what several brokers cost, what replication costs, and how long a producer waits when a leader ends.
+"""Three brokers of each kind: what several brokers cost, and what replication costs.
 
-Topics are replicated three times, `min.insync.replicas` is 2, producers ask for acks=all, both kinds of broker with their default
-sessions unless a row says otherwise. Processor time is that of all three brokers together.
+Topics are replicated three times, `min.insync.replicas` is 2, producers ask for acks=all. Processor time is that of all three
+brokers together.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import statistics
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from itertools import pairwise
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from contract.wire_client import WireClient
-from kafka_reference import (
-    BROKERS,
-    PERFORMANCE_JVM,
-    ApacheKafka,
-    BrokerProcess,
-    Cluster,
-    Kafkalake,
-    KafkaQuorum,
-)
+from kafka_reference import BROKERS, Cluster
 from waiting import wait_until
 
 from benchmarks import kafka_tools
+from benchmarks.clusters import RECORD_BYTES, TIMEOUT_S, admin, clusters, create_replicated
 from benchmarks.java_clients import JavaClients
-from benchmarks.plan import APACHE_KAFKA_HEAP, Plan, costing, progress, take_turns
+from benchmarks.plan import Plan, costing, progress, take_turns
 from benchmarks.rows import Cost, Row, compare_rates, compare_times
 
-RECORD_BYTES = 100
 LARGE_RECORD_BYTES = 1_000
 LARGE_BATCHES = {"batch.size": "262144", "linger.ms": "10"}
-SESSION = {"broker.heartbeat.interval.ms": "1000", "broker.session.timeout.ms": "3000"}
-"""Of both kinds of broker, so that a stopped leader is noticed after the same time."""
-DURABLE = {"min.insync.replicas": "2"}
-TIMEOUT_S = 60.0
 
 
 def measure(plan: Plan) -> Iterator[Row]:
@@ -65,77 +43,8 @@ def measure(plan: Plan) -> Iterator[Row]:
             yield _latency(plan, pair)
         if plan.wants("cluster-transactions"):
             yield _transactions(plan, pair)
-        for key, title, end in (
-            ("leader-killed", "SIGKILL of the leader", _kill),
-            ("leader-stopped", f"SIGSTOP of the leader, session {SESSION['broker.session.timeout.ms']} ms", _stop),
-            ("leader-leaves", "SIGTERM of the leader", _leave),
-        ):
-            if plan.wants(key):
-                yield _failover(plan, pair, key, title, end)
         if plan.wants("replica-refilled"):
             yield _refill(plan, pair)
-
-
-@contextlib.contextmanager
-def clusters(plan: Plan) -> Iterator[tuple[Cluster, Cluster]]:
-    """Three brokers of each kind, running, with their data in a directory of this measure that is removed at the end."""
-    with tempfile.TemporaryDirectory(
-        prefix="kafkalake-benchmark-", dir=plan.directory, ignore_cleanup_errors=True
-    ) as directory:
-        place = Path(directory)
-        quorum = KafkaQuorum(BROKERS)
-        replicated = {
-            "offsets.topic.replication.factor": "3",
-            "transaction.state.log.replication.factor": "3",
-            "transaction.state.log.min.isr": "2",
-            **SESSION,
-        }
-        ours = [
-            Kafkalake(
-                place / "lake",
-                directory=place / f"kafkalake-{each}",
-                broker_id=each,
-                settings={**replicated, **dict(plan.settings)},
-            )
-            for each in range(BROKERS)
-        ]
-        theirs = [
-            ApacheKafka(
-                place / f"apache-kafka-{each}",
-                broker_id=each,
-                quorum=quorum,
-                settings=replicated,
-                heap=APACHE_KAFKA_HEAP,
-                jvm=PERFORMANCE_JVM,
-            )
-            for each in range(BROKERS)
-        ]
-        with Cluster(ours) as kafkalake, Cluster(theirs) as apache_kafka:
-            yield kafkalake, apache_kafka
-
-
-def create_replicated(cluster: Cluster, topic: str, partitions: int = 1, **config: str) -> None:
-    """Create a topic with a replica on each broker, and wait until all are in sync."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    new = NewTopic(topic, partitions, BROKERS, config={**DURABLE, **config})
-    made = admin.create_topics([new], operation_timeout=TIMEOUT_S)
-    made[topic].result(TIMEOUT_S)
-    _wait_for_isr(cluster, topic)
-
-
-def _wait_for_isr(cluster: Cluster, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-
-    def is_whole() -> bool:
-        found = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
-        return bool(found) and all(len(each.isrs) == BROKERS for each in found)
-
-    wait_until(is_whole, lambda: f"{cluster.name}: not all replicas of {topic} are in sync", TIMEOUT_S)
-
-
-def _leader(cluster: Cluster, topic: str) -> BrokerProcess:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    return cluster.brokers[admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader]
 
 
 def _produce(
@@ -247,8 +156,8 @@ def _refill(plan: Plan, pair: tuple[Cluster, Cluster]) -> Row:
 
 
 def _partition(cluster: Cluster, topic: str) -> Any:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    return admin.list_topics(topic, timeout=10).topics[topic].partitions[0]
+    client = admin(cluster)
+    return client.list_topics(topic, timeout=10).topics[topic].partitions[0]
 
 
 def _replicas(cluster: Cluster, topic: str) -> list[int]:
@@ -268,108 +177,3 @@ def _move(cluster: Cluster, topic: str, replicas: list[int]) -> None:
             "AlterPartitionReassignments", 0, timeout=30_000, topics=[{"name": topic, "partitions": partitions}]
         )
     assert answer.error_code == answer.responses[0].partitions[0].error_code == 0, answer
-
-
-# What a producer notices of the end of a leader
-
-
-class SteadyProducer:
-    """Sends a record every 5 ms from a thread and notes when each was acknowledged. Use as a context manager."""
-
-    INTERVAL_S = 0.005
-
-    def __init__(self, cluster: Cluster, topic: str) -> None:
-        self._topic = topic
-        self._producer = Producer(
-            {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0, "acks": "all", "log_level": 0}
-        )
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.acknowledged_s: list[float] = []
-        self.errors: list[str] = []
-
-    def _run(self) -> None:
-        while not self._ends.is_set():
-            self._producer.produce(self._topic, bytes(RECORD_BYTES), on_delivery=self._delivered)
-            self._producer.poll(self.INTERVAL_S)
-        self._producer.flush(TIMEOUT_S)
-
-    def _delivered(self, error: Any, _message: Any) -> None:
-        if error is not None:
-            self.errors.append(str(error))
-        self.acknowledged_s.append(time.monotonic())
-
-    def __enter__(self) -> SteadyProducer:
-        self._thread.start()
-        wait_until(lambda: len(self.acknowledged_s) > 100, lambda: "nothing is acknowledged", TIMEOUT_S)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        self._thread.join(2 * TIMEOUT_S)
-
-    def wait_for_progress(self) -> None:
-        """Wait until records that are sent from now on are acknowledged."""
-        count = len(self.acknowledged_s) + 400
-        wait_until(lambda: len(self.acknowledged_s) > count, lambda: "nothing is acknowledged any more", TIMEOUT_S)
-
-    def longest_gap_s(self, since_s: float) -> float:
-        """Return the longest time without an acknowledgement since then."""
-        times = [since_s, *(each for each in self.acknowledged_s if each >= since_s)]
-        return max(after - before for before, after in pairwise(times))
-
-
-def _failover(
-    plan: Plan, pair: tuple[Cluster, Cluster], key: str, title: str, end: Callable[[BrokerProcess], None]
-) -> Row:
-    times = plan.size(5, 1)
-    worst: dict[str, list[float]] = {cluster.name: [] for cluster in pair}
-
-    def work(cluster: Cluster) -> float:
-        gaps = [_gap_s(cluster, key, end) for _ in range(times)]
-        worst[cluster.name].append(max(gaps))
-        return statistics.median(gaps)
-
-    for cluster in pair:
-        create_replicated(cluster, key)
-    ours, theirs = take_turns(key, plan.rounds, pair, work, "s")
-    return compare_times(
-        key,
-        f"three replicas, {title}: longest gap of a producer, median",
-        ours,
-        theirs,
-        at_least=1,
-        unit="s",
-        worst_s=worst,
-        times=times,
-    )
-
-
-def _gap_s(cluster: Cluster, topic: str, end: Callable[[BrokerProcess], None]) -> float:
-    """Return the longest gap of a producer while the leader of a topic ends and comes back."""
-    _wait_for_isr(cluster, topic)
-    leader = _leader(cluster, topic)
-    with SteadyProducer(cluster, topic) as producer:
-        since_s = time.monotonic()
-        end(leader)
-        producer.wait_for_progress()
-        gap_s = producer.longest_gap_s(since_s)
-    if leader.is_running():
-        os.killpg(leader.pid, signal.SIGCONT)
-    else:
-        leader.start()
-    if producer.errors:
-        progress(f"{cluster.name}: {len(producer.errors)} errors, the first: {producer.errors[0]}")
-    return gap_s
-
-
-def _kill(broker: BrokerProcess) -> None:
-    broker.kill()
-
-
-def _stop(broker: BrokerProcess) -> None:
-    os.killpg(broker.pid, signal.SIGSTOP)
-
-
-def _leave(broker: BrokerProcess) -> None:
-    broker.stop()
