@@ -1,4 +1,4 @@
-"""`kafkalake.Consumer` and its asynchronous twin on each kind of broker: groups, offsets, transactions, a broker that is killed."""
+"""`kafkalake.Consumer` and its asynchronous twin on each kind of broker: groups, offsets, transactions."""
 
 from __future__ import annotations
 
@@ -179,25 +179,6 @@ def test_aborted_records_are_not_seen_by_read_committed(four: BrokerProcess, top
             reader.seek_to_beginning()
             rows = [one for batch in reader.poll_arrow(30) for one in batch.column("value").to_pylist()]
             assert rows and rows == expected[: len(rows)]
-
-
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_broker_that_is_killed_and_restarted_is_survived_twice(
-    four: BrokerProcess, topic: str, protocol: str
-) -> None:
-    group = {"group.id": f"g-{uuid.uuid4().hex[:8]}", "group.protocol": protocol}
-    produce(four, topic, [b"0"])
-    with consumer(four, **group) as reader:
-        reader.subscribe([topic])
-        found = values_until(reader, 1)
-        reader.commit()
-        for number in (1, 2):
-            four.kill()
-            assert reader.poll(0.2) == []
-            four.start()
-            produce(four, topic, [b"%d" % number])
-            found += values_until(reader, 1, 90)
-        assert found == [b"0", b"1", b"2"]
 
 
 def test_the_asynchronous_consumer_reads_in_a_group(four: BrokerProcess, topic: str) -> None:
