@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import threading
 import time
@@ -302,3 +303,27 @@ def test_replicas_are_reassigned_under_load(cluster: Replicating) -> None:
     assert producing.failed == []
     assert read(cluster, topic, 1, len(producing.acknowledged)) == producing.acknowledged
     cluster.wait_equal(topic)
+
+
+@pytest.mark.parametrize("role", ["follower", "leader"])
+def test_a_replica_whose_disk_takes_no_more_leaves_the_isr_and_returns(cluster: Replicating, role: str) -> None:
+    """By a limit on the size of the files that the broker writes: its segment is at it, all others are far below."""
+    topic = cluster.create()
+    with Producing(cluster, topic) as producing:
+        producing.go_on(3_000)
+        leader = cluster.leader(topic)
+        full = leader if role == "leader" else next(each for each in range(BROKERS) if each != leader)
+        size = sum(map(len, cluster.files(full, topic).values()))
+        resource.prlimit(cluster.brokers[full].pid, resource.RLIMIT_FSIZE, (size + 50_000, resource.RLIM_INFINITY))
+        try:
+            wait_until(lambda: full not in cluster.isrs(topic)[0], lambda: cluster.isrs(topic))
+            assert (cluster.leader(topic) == leader) is (role == "follower")
+            producing.go_on()
+        finally:
+            limit = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+            resource.prlimit(cluster.brokers[full].pid, resource.RLIMIT_FSIZE, limit)
+        cluster.wait_in_sync(topic)
+        producing.go_on()
+    assert producing.failed == []
+    cluster.wait_equal(topic)
+    assert read(cluster, topic, 1, len(producing.acknowledged)) == producing.acknowledged
