@@ -173,6 +173,8 @@ def _import() -> None:
 
 if __name__ == "__main__":
     _import()
-    asked = serve(socket.socket(fileno=0))
+    asked = serve(
+        socket.socket(fileno=os.dup(0))
+    )  # so that 0 to 2 are always open, and no other file is given such a number
     sys.argv = ["kafkalake", *asked["arguments"]]
     import_module("kafkalake.cli.main").main()
