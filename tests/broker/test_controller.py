@@ -25,6 +25,7 @@ class Term:
     """Broker 0 as the controller. followed: the versions that it has followed. slow: held while the store is to be slow."""
 
     def __init__(self, timeout_ms: int = 5_000) -> None:
+        self.clock = ManualClock()
         self.slow = threading.Lock()
         self.fails = 0
         self.followed: list[int] = []
@@ -35,7 +36,7 @@ class Term:
             0,
             self.store,
             self._follow,
-            ManualClock(),
+            self.clock,
             lambda: timeout_ms,
             lambda work: asyncio.to_thread(work),
             lambda topic_id: ElectionRules(),
@@ -181,5 +182,22 @@ def test_a_broker_that_is_shutting_down_stays_fenced() -> None:
         await term.controller.change(lambda image: replace(image, version=image.version + 1, brokers={0: leaving}))
         await term.controller.attend_here(1, frozenset())
         assert term.newest.brokers[0].is_fenced
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("silent_ms", "is_fenced"), [(10_000, True), (8_000, False)])
+def test_the_controller_before_has_no_other_session_after_a_silence(silent_ms: int, is_fenced: bool) -> None:
+    async def run() -> None:
+        term = Term()
+        brokers = {each: BrokerRegistration(each, 1, uuid4(), (), is_fenced=False) for each in (1, 2)}
+        image = await term.controller.change(lambda image: replace(image, version=image.version + 1, brokers=brokers))
+        term.controller.resign()
+        term.controller.activate(image, silent_broker=1, silent_ms=silent_ms)
+        await term.controller.fence_expired(9_000)
+        assert [each.is_fenced for each in term.newest.brokers.values()] == [is_fenced, False]
+        term.clock.advance(1_001)
+        await term.controller.fence_expired(9_000)
+        assert [each.is_fenced for each in term.newest.brokers.values()] == [True, False]
 
     asyncio.run(run())

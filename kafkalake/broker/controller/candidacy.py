@@ -45,6 +45,11 @@ class Candidacy:
         """Note a sign of life of the controller: its answer, or a version that it has made."""
         self._seen_ms = self._clock.monotonic_ms()
 
+    @property
+    def silent_ms(self) -> int:
+        """The time since the controller's last sign of life, as far as it is known."""
+        return self._clock.monotonic_ms() - self._seen_ms
+
     async def may_claim(self, image: ClusterImage) -> bool:
         """Return whether this broker, which does not reach the controller of an image, claims its place.
 
@@ -56,7 +61,7 @@ class Candidacy:
         if controller_id in (NO_CONTROLLER, self._broker_id) or controller_id not in image.nodes:
             return may_claim(image, self._broker_id, {}, controller_is_gone=True, silent_ms=0, patience_ms=0)
         is_gone, silent_ms, votes = await asyncio.gather(
-            self._others.is_gone(controller_id), self._silent_ms(controller_id), self._votes(image)
+            self._others.is_gone(controller_id), self._look_at_life(controller_id), self._votes(image)
         )
         return may_claim(
             image,
@@ -73,12 +78,12 @@ class Candidacy:
         votes = await asyncio.gather(*(self._others.ask_vote(each, epoch, VOTE_TIMEOUT_MS) for each in asked))
         return {each: found for each, found in zip(asked, votes, strict=True) if found is not None}
 
-    async def _silent_ms(self, controller_id: int) -> int:
+    async def _look_at_life(self, controller_id: int) -> int:
         """Return the time since the controller's last sign of life. A lease that is seen renewed is one."""
         if (lease := await self._others.lease_of(controller_id)) != self._lease:
             self._lease = lease
             self.note_life()
-        return self._clock.monotonic_ms() - self._seen_ms
+        return self.silent_ms
 
     def _patience_ms(self) -> int:
         """Return how long a controller may show no life: its session, and longer than a lease goes without a renewal."""

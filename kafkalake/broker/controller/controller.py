@@ -20,6 +20,7 @@ from kafkalake.cluster.control_store import ControlStore
 from kafkalake.cluster.controller_election import is_controller
 from kafkalake.cluster.election import Election, RulesOf, elect_leaders, rebalance_leaders
 from kafkalake.cluster.image import (
+    NO_CONTROLLER,
     BrokerRegistration,
     ClusterImage,
     ControllerRegistration,
@@ -114,11 +115,13 @@ class Controller:
         """The newest image if this broker is the controller, as far as it knows, else None."""
         return self._image
 
-    def activate(self, image: ClusterImage) -> None:
-        """Become the controller, with the image whose commit has elected this broker. Every session begins anew."""
+    def activate(self, image: ClusterImage, *, silent_broker: int = NO_CONTROLLER, silent_ms: int = 0) -> None:
+        """Become the controller, with the image whose commit has elected this broker. Every session begins anew but that of the
+        controller before, which has shown no sign of life for `silent_ms`."""
+        now_ms = self._clock.monotonic_ms()
         self._image, self._unsettled = image, None
         self._reported = {}
-        self._heard_ms = dict.fromkeys(image.brokers, self._clock.monotonic_ms())
+        self._heard_ms = {each: now_ms - (silent_ms if each == silent_broker else 0) for each in image.brokers}
         logger.info("controller active epoch=%d version=%d", image.controller_epoch, image.version)
 
     def resign(self) -> None:

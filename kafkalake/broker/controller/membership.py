@@ -32,7 +32,7 @@ from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.cluster.control_store import ControlStore
 from kafkalake.cluster.controller_election import Vote, claim, pause_ms
 from kafkalake.cluster.election import RulesOf
-from kafkalake.cluster.image import BrokerRegistration, ClusterImage, ConfigOf
+from kafkalake.cluster.image import NO_CONTROLLER, BrokerRegistration, ClusterImage, ConfigOf
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import (
     BrokerUnavailableError,
@@ -205,10 +205,10 @@ class Membership:
         except (KafkaStorageError, RequestTimedOutError) as error:
             raise BrokerUnavailableError(f"the control store failed: {error}") from error
 
-    async def _begin_control(self, image: ClusterImage) -> None:
+    async def _begin_control(self, image: ClusterImage, deposed: int = NO_CONTROLLER, silent_ms: int = 0) -> None:
         """Become the controller, with the image whose commit has elected this broker: it decides on the topics that it follows."""
         await self._follow(image)
-        self.controller.activate(image)
+        self.controller.activate(image, silent_broker=deposed, silent_ms=silent_ms)
         self._tell(image)
 
     # Living
@@ -317,15 +317,17 @@ class Membership:
         if self.controller.is_active or self.newest.controller_epoch != image.controller_epoch:
             return
         claimed = claim(self.newest, self._broker_id)
+        silent_ms = self._candidacy.silent_ms
         try:
             await self._commit(claimed)
         except KafkaLakeError as error:
             logger.info("another broker may be the controller now error=%s", error)
             return
-        await self._begin_control(claimed)
+        await self._begin_control(claimed, image.controller_id, silent_ms)
         await self._attend_here()
         self._elected()
         await self._fence_if_gone(image.controller_id)
+        await self.controller.fence_expired(self._config().broker_session_timeout_ms)
 
     async def vote(self, controller_epoch: int) -> Vote | None:
         """Return this broker's vote on the controller of an epoch, which another broker does not reach. None if it is not known."""
