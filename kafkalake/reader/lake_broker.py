@@ -42,19 +42,23 @@ def connect(lake: Path) -> Iterator[Cluster]:
     # Imported here: writers need only the addresses, and this takes longer to import than they run.
     from kafkalake.client.cluster import Cluster
 
-    addresses = running_addresses(lake)
     wanted = known_cluster_id(lake)
-    for host, port in addresses if wanted is not None else []:
+    refused = []
+    for host, port in running_addresses(lake) if wanted is not None else []:
         with Cluster(
             f"{host}:{port}", client_id="kafkalake-spark", request_timeout_ms=TIMEOUT_MS, retry_timeout_ms=TIMEOUT_MS
         ) as cluster:
             try:
                 cluster.refresh(())
-            except KafkaLakeError:
+            except KafkaLakeError as error:
+                refused.append(f"{host}:{port}: {error}")
                 continue
             if cluster.cluster_id == wanted:
                 yield cluster
                 return
+            refused.append(f"{host}:{port}: its cluster is {cluster.cluster_id}, the lake's is {wanted}")
+    if refused:
+        raise BrokerUnavailableError(f"no broker of {lake} answers ({'; '.join(refused)})")
     raise BrokerUnavailableError(f"no broker of {lake} is running. Start one: kafkalake broker start --lake {lake}")
 
 

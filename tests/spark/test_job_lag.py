@@ -148,7 +148,8 @@ def test_the_page_needs_nothing_from_elsewhere(lake: WrittenLake, tmp_path: Path
     page = (tmp_path / "lag.html").read_text()
     assert "&lt;slow&gt; &amp; co" in page
     assert "<slow>" not in page
-    sources = re.findall(r"(?:src|href)='([^']*)'", page)
+    sources = re.findall(r"(?:src|href)='([^'#][^']*)'", page)
+    assert re.findall("href='#([^']*)'", page) == re.findall("<h2 id='([^']*)'", page)
     assert len(sources) == 3
     assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
     assert "<script" not in page
