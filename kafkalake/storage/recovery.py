@@ -306,8 +306,10 @@ class Recovery:
         return snapshot, lost
 
     def _log_loss(self, active: ActiveSegment, found: SegmentScan, end: int) -> None:
-        text = "acknowledged records are lost, their offsets are not used again: file=%s offsets=[%d, %d)"
-        logger.error(text, active.path, found.content.next_offset, end)
+        lost = f"[{found.content.next_offset}, {end})"
+        logger.error(
+            "acknowledged records are lost, their offsets are not used again: file=%s offsets=%s", active.path, lost
+        )
 
     def _drop(self, listing: Listing, base: int) -> None:
         """Remove the segments from the one at `base` on, which follow one that has lost records, the last ones first."""
