@@ -192,12 +192,24 @@ def test_a_fetch_waits_at_a_follower_as_at_the_leader(brokers: Brokers) -> None:
     assert (code(answer.error_code), len(values_of(answer.records))) == (0, 3)
 
 
+def new_producer_id(client: WireClient) -> int:
+    """Return a producer id, once the broker has got a block of them from the controller."""
+    found: list[int] = []
+
+    def is_given() -> bool:
+        fields = {"transaction_timeout": 1_000, "producer_id": -1, "producer_epoch": -1}
+        answer = client.call("InitProducerId", 4, transactional_id=None, **fields)
+        found.append(answer.producer_id)
+        return code(answer.error_code) == NONE
+
+    wait_until(is_given)
+    return found[-1]
+
+
 def test_followers_describe_producers_and_directories_as_the_leader_does(brokers: Brokers) -> None:
     topic = brokers.create_replicated((0, 1))
-    producer_id = brokers.clients[0].call(
-        "InitProducerId", 4, transactional_id=None, transaction_timeout=1_000, producer_id=-1, producer_epoch=-1
-    )
-    records = batch([(None, b"x" * 1_000)] * 3, producer_id=producer_id.producer_id, epoch=0, sequence=0)
+    producer_id = new_producer_id(brokers.clients[0])
+    records = batch([(None, b"x" * 1_000)] * 3, producer_id=producer_id, epoch=0, sequence=0)
     answer = brokers.clients[0].call("Produce", 10, **produce_values(topic, records))
     assert code(answer.responses[0].partition_responses[0].error_code) == 0
 
@@ -215,7 +227,7 @@ def test_followers_describe_producers_and_directories_as_the_leader_does(brokers
         (directory,) = brokers.clients[broker].call("DescribeLogDirs", 4, topics=asked).results
         return [(each.partition_size, each.offset_lag) for of in directory.topics for each in of.partitions]
 
-    expected = [(producer_id.producer_id, 0, 2, -1)]
+    expected = [(producer_id, 0, 2, -1)]
     assert producers(0) == (0, expected)
     wait_until(lambda: producers(1) == (0, expected))
     assert producers(2) == (NOT_LEADER, [])

@@ -223,6 +223,7 @@ WORDS = (
     (r"[ \t]+", " "),
     (r"127\.0\.0\.1:\d+(,127\.0\.0\.1:\d+)*", "HOST"),
     (r"^.*clients-.*$", ""),  # transactions of other tests
+    (r"^.*\bg-[0-9a-f]{10}\b.*$", ""),  # groups of other tests
     (
         r"^ *min\.insync\.replicas=1 .*$",
         "",
@@ -240,7 +241,7 @@ WORDS = (
     (r"\b\d{13}\b", "TIMESTAMP"),
     (r"^t \d+ \d+ ", "t N N "),  # coordinator, producer id
     (r"^\d+ t \d+ (.*TIMESTAMP) \d+", r"N t N \1 N"),
-    (r"^\d+ (\d+ \d+ \d+ TIMESTAMP)", r"N \1"),
+    (r"^\d+ (\d+) \d+ (\d+ TIMESTAMP)", r"N \1 N \2"),  # producer id, coordinator epoch
     (r"\(\d\) -", "(N) -"),
     (r" +$", ""),
 )
