@@ -51,7 +51,8 @@ class LogFollower(LogReader):
 
         It continues the log, replaces what the log has of it, or replaces older generations. One that the log has already is
         dropped. Raise, with the log unchanged, CorruptMessageError if its bytes are damaged or missing, DivergedLogError if the log
-        has other segments there, KafkaStorageError if I/O fails or the log is closed. The file is then to be copied again.
+        has other segments there, KafkaStorageError if the log is closed. Raise KafkaStorageError if I/O fails: the log is
+        unchanged or has the segment. In both cases go on from its end, by a new copy of the file or by messages.
         """
         with self._access.lock, self._access.guarded("install"):
             self._copy.install(ref, path)

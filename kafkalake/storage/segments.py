@@ -174,7 +174,8 @@ class Segments:
         if self.active is not None:
             old.append(self.active)
         self.active = None
-        self.generations = {**self.generations, new.base_offset: new.generation}
+        if new.generation:
+            self.generations = {**self.generations, new.base_offset: new.generation}
         self.bases = [*(base for base in self.bases if base < new.base_offset), new.base_offset]
         for segment in old:
             self._known.pop(segment.base_offset, None)

@@ -177,6 +177,26 @@ def test_a_step_that_fails_is_repeated(memory_path: Path, name: str, times: int)
         shutil.rmtree(here)
 
 
+def test_messages_follow_a_copied_segment_at_any_step_of_which_the_disk_failed(memory_path: Path) -> None:
+    leader, template = prepared(memory_path, "extend")
+    for call in range(1, calls_of(template, memory_path, leader, "extend") + 1):
+        here, files = memory_path / "follower", FaultyFiles()
+        shutil.copytree(template, here)
+        follower = reopened(here, leader, "extend", files)
+        files.fail_at_call = files.calls + call
+        with pytest.raises(KafkaStorageError):
+            extend(leader, follower)
+        files.fail_at_call = None
+        for _ in range(2):
+            copied(leader, follower)
+            assert_same(leader, follower)
+            assert follower.generations == {}
+            follower.discard()
+            follower = reopened(here, leader, "extend")
+        follower.discard()
+        shutil.rmtree(here)
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_kill_at_any_step_leaves_a_log_that_goes_on(memory_path: Path, name: str) -> None:
     leader, template = prepared(memory_path, name)

@@ -87,6 +87,7 @@ def test_large_sealed_segments_are_copied_as_files_with_all_that_follows_from_th
     assert len(bases) > len(leader.sealed_base_offsets) // 2
     copied(leader, follower)
     assert_same(leader, follower)
+    assert follower.generations == {}
     assert follower.has_unsynced_segments() and follower.recovery_point == 0
     for _ in range(2):
         if then is not None:
