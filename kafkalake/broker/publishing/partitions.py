@@ -83,6 +83,7 @@ class PartitionReporter:
     def partition_removed(self, partition: Partition) -> None:
         key = (partition.topic.name, partition.index)
         self._forget(key)
+        self.changes.dropped(key)
         for base_offset in partition.log.sealed_base_offsets:
             generation = partition.log.generation_of(base_offset)
             self.changes.removed(SegmentKey(str(partition.topic.topic_id), partition.index, base_offset, generation))
@@ -90,14 +91,15 @@ class PartitionReporter:
     def partition_resigned(self, partition: Partition) -> None:
         key = (partition.topic.name, partition.index)
         row = self._describe(key)
-        self._forget(key)
         if row is not None and partition.topic.registrations[partition.index].leader == NO_LEADER:
-            self.changes.keep_last(row)  # its records stay readable from here
+            self.changes.orphaned(row)  # its records stay readable from here
+        else:
+            self.changes.dropped(key)
+        self._forget(key)
 
     def _forget(self, key: TopicPartition) -> None:
         self._partitions.pop(key, None)
         self._uncompared.pop(key, None)
-        self.changes.dropped(key)
 
     def events_of(self, topic: str, topic_id: UUID, index: int) -> LogEvents:
         """Return the receiver of the events of a partition's log."""

@@ -96,9 +96,14 @@ class UnpublishedChanges:
         self._new.forget(partition)
         self._reported.forget(partition)
 
-    def keep_last(self, row: PartitionRow) -> None:
-        """Report the last row of a partition that nobody leads."""
-        self._new.last[row.topic, row.partition] = row
+    def orphaned(self, row: PartitionRow) -> None:
+        """Note that a partition is no longer led here, nor elsewhere: its last row is reported, with its markers."""
+        key = (row.topic, row.partition)
+        is_marked = key in self._new.marked or key in self._reported.marked or key in self._marking
+        self.dropped(key)
+        self._new.last[key] = row
+        if is_marked:
+            self._new.marked.add(key)
 
     def sealed(self, segment: SegmentRow) -> None:
         """Note a sealed segment."""
@@ -143,6 +148,8 @@ class UnpublishedChanges:
         if sequence != self._sequence or not self._awaits:
             return False
         self._awaits = False
-        again = self._reported.moved.union(self._reported.marked).intersection(kept)
-        self._reported = _Changes(moved=again, marked=self._reported.marked.intersection(kept))
+        all_of = self._reported
+        last = {key: row for key, row in all_of.last.items() if key in kept and key not in all_of.moved}
+        again = all_of.moved.union(all_of.marked).intersection(kept).difference(last)
+        self._reported = _Changes(moved=again, marked=all_of.marked.intersection(kept), last=last)
         return True

@@ -220,6 +220,23 @@ def test_a_marker_that_is_being_written_is_reported_until_it_is_published() -> N
     assert not changes.is_marked
 
 
+def test_the_last_row_of_a_partition_keeps_its_markers_until_it_is_published() -> None:
+    """A broker that is fenced leads nothing more: what it reports then must not show markers that others have not published."""
+    led = {CLICKS_0: partition_row(*CLICKS_0)}
+    changes = UnpublishedChanges(0, led.get)
+    changes.moved(CLICKS_0)
+    changes.marked(CLICKS_0)
+    changes.report()
+    changes.orphaned(led.pop(CLICKS_0))
+    for _ in range(2):
+        report = changes.report()
+        assert ([(row.topic, row.partition) for row in report.rows], report.marked) == ([CLICKS_0], {CLICKS_0})
+        changes.acknowledge(report.sequence, {CLICKS_0})
+    changes.acknowledge(changes.report().sequence)
+    assert not changes
+    assert not changes.is_marked
+
+
 _event = st.one_of(
     st.tuples(st.just("append"), st.integers(0, 1)),
     st.tuples(st.sampled_from(["seal", "remove"]), st.integers(0, 4)),
