@@ -153,7 +153,11 @@ class Cluster:
         return self.broker(self._controller_id) if self._controller_id >= 0 else self.any_broker()
 
     def leader(self, topic: str, partition: int) -> int:
-        """Return the broker id of a partition's leader. Raise `UnknownTopicOrPartitionError` or `LeaderNotAvailableError`."""
+        """Return the broker id of a partition's leader. Raise as `led_partition`."""
+        return self.led_partition(topic, partition).leader
+
+    def led_partition(self, topic: str, partition: int) -> PartitionInfo:
+        """Return a partition that has a leader. Raise `UnknownTopicOrPartitionError` or `LeaderNotAvailableError`."""
         info = self._topics.get(topic)
         if info is None or partition >= len(info.partitions):
             info = self.topic(topic)
@@ -161,10 +165,10 @@ class Cluster:
             raise _missing(
                 f"topic '{topic}' has no partition {partition}; it has {len(info.partitions)}, numbered from 0"
             )
-        leader = info.partitions[partition].leader
-        if leader < 0:
+        found = info.partitions[partition]
+        if found.leader < 0:
             raise LeaderNotAvailableError(f"partition {topic}-{partition} has no leader now")
-        return leader
+        return found
 
     # Metadata
 

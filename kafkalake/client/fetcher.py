@@ -102,24 +102,26 @@ class Fetcher:
 
     def _ask(self, partitions: Iterable[int], wait_ms: int) -> list[Message]:
         """Send one request to every leader, then receive all responses."""
-        by_leader: dict[int, list[int]] = {}
+        by_leader: dict[int, list[FetchPartition]] = {}
         for partition in partitions:
-            by_leader.setdefault(self._cluster.leader(self.topic, partition), []).append(partition)
+            info = self._cluster.led_partition(self.topic, partition)
+            by_leader.setdefault(info.leader, []).append(self._asked(partition, info.leader_epoch))
         connections = [(self._cluster.broker(leader), led) for leader, led in by_leader.items()]
         for connection, led in connections:
             connection.send(FETCH, self._request(led, wait_ms))
         timeout_ms = self._cluster.request_timeout_ms + wait_ms
         return [connection.receive(timeout_ms) for connection, _ in connections]
 
-    def _request(self, partitions: Sequence[int], wait_ms: int) -> FetchRequest:
-        entries = [
-            FetchPartition(
-                partition=partition,
-                fetch_offset=self.positions[partition],
-                partition_max_bytes=self._partition_max_bytes,
-            )
-            for partition in partitions
-        ]
+    def _asked(self, partition: int, leader_epoch: int) -> FetchPartition:
+        """Return the entry of a request. leader_epoch: without it followers answer, too, whose logs may end before the position."""
+        return FetchPartition(
+            partition=partition,
+            fetch_offset=self.positions[partition],
+            partition_max_bytes=self._partition_max_bytes,
+            current_leader_epoch=leader_epoch,
+        )
+
+    def _request(self, partitions: Sequence[FetchPartition], wait_ms: int) -> FetchRequest:
         return FetchRequest(
             replica_id=-1,
             max_wait=wait_ms,
@@ -127,7 +129,7 @@ class Fetcher:
             max_bytes=self._max_bytes,
             isolation_level=self._read_committed,
             session_epoch=-1,
-            topics=[FetchTopic(topic=self.topic, partitions=entries)],
+            topics=[FetchTopic(topic=self.topic, partitions=partitions)],
         )
 
     def _read(self, answer: Message, fetched: list[FetchedRecords], errors: list[KafkaError]) -> None:

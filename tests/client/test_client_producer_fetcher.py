@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from confluent_kafka import Producer as ConfluentProducer
 from kafka_reference import BrokerProcess
 
 from kafkalake.client import admin
-from kafkalake.client.cluster import Cluster
+from kafkalake.client.cluster import Cluster, PartitionInfo
 from kafkalake.client.fetcher import FetchedRecords, Fetcher
 from kafkalake.client.producer import LEADER, NONE, Producer
 from kafkalake.errors import (
@@ -147,6 +148,32 @@ def test_fetching_starts_at_the_offset_asked_for_inside_a_batch(cluster: Cluster
     assert fetcher.positions == {0: 100}
     assert fetcher.end_offsets == {0: 100}
     assert fetcher.poll(max_wait_ms=1) == []
+
+
+class AheadCluster(Cluster):
+    """Metadata with an election that the leader does not know yet, until it is asked for again."""
+
+    is_ahead = True
+
+    def led_partition(self, topic: str, partition: int) -> PartitionInfo:
+        info = super().led_partition(topic, partition)
+        return replace(info, leader_epoch=info.leader_epoch + self.is_ahead)
+
+    def forget(self, topic: str) -> None:
+        self.is_ahead = False
+        super().forget(topic)
+
+
+def test_a_broker_that_does_not_know_yet_that_it_leads_is_asked_again(
+    cluster: Cluster, any_broker: BrokerProcess, topic: str
+) -> None:
+    create(cluster, topic)
+    with Producer(cluster, topic) as producer:
+        producer.send(records([b"a"]))
+    with AheadCluster(any_broker.bootstrap_servers) as ahead:
+        fetcher = Fetcher(ahead, topic, {0: 0})
+        assert fetcher.poll() == [] and not ahead.is_ahead
+        assert values_of(fetch(fetcher, 1)) == [b"a"]
 
 
 def test_a_position_outside_the_log(cluster: Cluster, topic: str) -> None:
