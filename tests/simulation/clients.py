@@ -292,12 +292,12 @@ def batches_of(data: bytes | None) -> Iterator[tuple[int, int, int, list[tuple[i
 
 
 @lru_cache(10_000)
-def fetch_frame(key: Key, offset: int, *, committed: bool) -> bytes:
-    """A Fetch request for one partition. Every run sends the same ones, a thousand times."""
+def fetch_frame(key: Key, offset: int, leader_epoch: int, *, committed: bool) -> bytes:
+    """A Fetch request for one partition, in the leader epoch that the client knows (-1: none). Runs send the same ones often."""
     topic, index = key
     values = {
         "partition": index,
-        "current_leader_epoch": -1,
+        "current_leader_epoch": leader_epoch,
         "fetch_offset": offset,
         "last_fetched_epoch": -1,
         "log_start_offset": -1,
@@ -330,9 +330,14 @@ class Reader:
         self.records: dict[int, bytes] = {}
 
     async def poll(self) -> bool:
-        """Fetch once. Return whether the end was reached. Raise `ConnectionError`."""
+        """Fetch once. Return whether the end was reached. Raise `ConnectionError`.
+
+        As Kafka's consumer asks, with the leader epoch: a follower that is to lead, and does not know it yet, refuses. Without one
+        it answers with the watermark that it knows, which may be less than the last leader has told (KIP-320, KIP-392).
+        """
         known = self._ledger.offsets(self._key)
-        request = fetch_frame(self._key, self.offset, committed=self._committed)
+        epoch = self._ledger.universe.leader_epoch(*self._key)
+        request = fetch_frame(self._key, self.offset, epoch, committed=self._committed)
         answer = await self.client.answer(
             "Fetch", self.client.send_frame("Fetch", FETCH_VERSION, request, self._leader())
         )

@@ -231,6 +231,11 @@ class Universe:
             return self.any_broker()
         return found.leader
 
+    def leader_epoch(self, topic: str, index: int) -> int:
+        """Return the leader epoch of a partition, -1 if there is no such partition."""
+        found = self.registration(topic, index)
+        return -1 if found is None else found.leader_epoch
+
     def any_broker(self) -> int:
         return self.random.randrange(len(self.machines)) if len(self.machines) > 1 else 0
 
