@@ -133,7 +133,9 @@ class Simulation:
         if fault == "kill":
             machine.kill()
         elif fault == "power":
-            self._lose_power(machine)
+            if self._may_lose_power(machine):  # others may have failed since the fault was chosen
+                self._lose_power(machine)
+            machine.kill()
         elif fault == "stop":
             await machine.stop()
         elif fault == "kill at a step":
