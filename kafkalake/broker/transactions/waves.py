@@ -173,14 +173,18 @@ class Waves:
         ]
 
     def report_links(self) -> list[frozenset[TopicPartition]]:
-        """Return which partitions the transactions link that are not published, for `published`."""
+        """Return which partitions the transactions link that are not published, for `published`.
+
+        Among them are those whose markers are all written, but not yet their completion in the journal.
+        """
         for linked in self._new.linked.sets():
             self._reported.linked.link(linked)
         for partition, position in self._new.first.items():
             self._reported.first.setdefault(partition, position)
         self._new = _Links()
-        for unfinished in self.unfinished():
-            self._reported.linked.link(unfinished)
+        for prepared in self._prepared.values():
+            for each in prepared.values():
+                self._reported.linked.link(each.partitions)
         return self._reported.linked.sets()
 
     def published(self, kept: Collection[TopicPartition]) -> None:

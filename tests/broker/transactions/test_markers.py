@@ -208,6 +208,22 @@ def test_a_hold_waits_for_the_wave_under_way_and_lets_its_markers_through(w: Wor
     assert (drained, w.unfinished()) == ([None], [])
 
 
+def test_a_transaction_links_its_partitions_before_the_journal_has_its_completion(w: World) -> None:
+    both = frozenset({("clicks", 0), ("clicks", 1)})
+    w.prepare(0, 1)
+    for index in (0, 1):
+        w.write(index)
+        w.mark(index)
+    w.turn()
+    assert w.unfinished() == []
+    assert w.waves.report_links() == [both]
+    w.waves.completed(0, PRODUCER_ID)
+    w.waves.published(())
+    assert w.waves.report_links() == [both], "completed after the report"
+    w.waves.published(())
+    assert w.waves.report_links() == []
+
+
 def test_a_hold_runs_out(w: World) -> None:
     w.prepare(0)
     w.write(0)
