@@ -34,6 +34,9 @@ pytestmark = pytest.mark.process
 
 INTERVAL_MS = 300
 PARTITIONS = 6
+PRODUCERS = 1
+"""A transaction that is open in some partitions only hides those of other producers there and not elsewhere, as from consumers:
+of several producers not all would be seen whole."""
 TIMEOUT_S = 60.0
 SETTINGS = {"metadata.publish.interval.ms": str(INTERVAL_MS)}
 KILL_S = float(os.environ.get("WHOLE_S", "6"))
@@ -136,7 +139,7 @@ def check_whole(brokers: list[Kafkalake], topic: str, load: TransactionLoad, fir
 def test_each_version_shows_whole_transactions_while_brokers_die(brokers: list[Kafkalake]) -> None:
     topic = new_topic(brokers, "whole")
     first = len(commit_times(brokers[0].lake, paths.PARTITIONS))
-    load = TransactionLoad(servers_of(brokers), topic, PARTITIONS, producers=3)
+    load = TransactionLoad(servers_of(brokers), topic, PARTITIONS, producers=PRODUCERS)
     chance = random.Random(7)
     ends = time.monotonic() + KILL_S
     load.start()
@@ -197,7 +200,7 @@ def test_a_broker_that_dies_at_a_step_of_a_publish_loses_nothing_and_nothing_is_
 ) -> None:
     """The controller, at a step of its own, or one of the others, at a step of its report."""
     topic = new_topic(brokers, "step")
-    load = TransactionLoad(servers_of(brokers), topic, PARTITIONS, producers=2)
+    load = TransactionLoad(servers_of(brokers), topic, PARTITIONS, producers=PRODUCERS)
     first = len(commit_times(brokers[0].lake, paths.PARTITIONS))
     load.start()
     try:
@@ -227,7 +230,7 @@ def test_a_controller_that_was_stopped_longer_than_its_session_publishes_nothing
 ) -> None:
     topic = new_topic(brokers, "stopped")
     first = len(commit_times(brokers[0].lake, paths.PARTITIONS))
-    load = TransactionLoad(servers_of(brokers), topic, PARTITIONS, producers=2)
+    load = TransactionLoad(servers_of(brokers), topic, PARTITIONS, producers=PRODUCERS)
     load.start()
     try:
         goes_on(load)
