@@ -6,6 +6,7 @@ Plain tuples: requests with many partitions make one for each.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from typing import TypeAlias, TypeVar
 
 TopicPartition: TypeAlias = tuple[str, int]
@@ -20,3 +21,11 @@ PartitionId: TypeAlias = tuple[TopicId, int]
 def partition_name(partition: TopicPartition) -> str:
     """Return a partition as Kafka's tools and log lines name it: `clicks-0`."""
     return f"{partition[0]}-{partition[1]}"
+
+
+def by_topic(partitions: Iterable[PartitionId[TopicId]]) -> dict[TopicId, list[int]]:
+    """Return the numbers of partitions by topic, both in order."""
+    found: dict[TopicId, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found

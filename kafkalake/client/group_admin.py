@@ -6,7 +6,7 @@ Source: Kafka protocol guide.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kafkalake.client.cluster import BrokerNode, Cluster
@@ -22,7 +22,7 @@ from kafkalake.client.requests import (
     OFFSET_FETCH,
 )
 from kafkalake.errors import GroupIdNotFoundError, NonEmptyGroupError, UnsupportedVersionError
-from kafkalake.topic_partition import TopicPartition
+from kafkalake.topic_partition import TopicPartition, by_topic
 from kafkalake.wire.consumer_protocol import decode_assignment
 from kafkalake.wire.messages.groups import (
     Assignment,
@@ -242,7 +242,7 @@ def commit_offsets(
                 for index in indices
             ],
         )
-        for topic, indices in _by_topic(offsets).items()
+        for topic, indices in by_topic(offsets).items()
     ]
     values = OffsetCommitRequest(
         group_id=group_id,
@@ -265,7 +265,7 @@ def delete_offsets(cluster: Cluster, group_id: str, partitions: Iterable[TopicPa
         OffsetDeleteRequestTopic(
             name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indices]
         )
-        for topic, indices in _by_topic(partitions).items()
+        for topic, indices in by_topic(partitions).items()
     ]
     values = OffsetDeleteRequest(group_id=group_id, topics=topics)
     _check_partitions(ask_coordinator(cluster, GROUP, group_id, OFFSET_DELETE, values))
@@ -275,10 +275,3 @@ def _check_partitions(answer: OffsetCommitResponse | OffsetDeleteResponse) -> No
     for topic in answer.topics:
         for each in topic.partitions:
             raise_error(each.error_code, f"partition {topic.name}-{each.partition_index}")
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, Sequence[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        found.setdefault(topic, []).append(index)
-    return dict(found)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from kafkalake.assignment import Subscriber, assign_range
 from kafkalake.client.cluster import Cluster
 from kafkalake.client.coordinators import GROUP, ask_coordinator, raise_error
 from kafkalake.client.group_admin import commit_offsets
@@ -23,6 +24,7 @@ from kafkalake.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.topic_partition import by_topic
 from kafkalake.wire.consumer_protocol import (
     Assignment,
     Subscription,
@@ -167,13 +169,5 @@ def assign_ranges(subscriptions: Mapping[str, Sequence[str]], partitions: Mappin
 
     `partitions`: number of partitions by topic. Three partitions for a and b: a gets 0 and 1, b gets 2.
     """
-    assigned: dict[str, Assignment] = {member: {} for member in subscriptions}
-    for topic, count in partitions.items():
-        members = sorted(member for member, topics in subscriptions.items() if topic in topics)
-        start = 0
-        for index, member in enumerate(members):
-            end = start + count // len(members) + (index < count % len(members))
-            if end > start:
-                assigned[member][topic] = list(range(start, end))
-            start = end
-    return assigned
+    members = {member: Subscriber(frozenset(topics)) for member, topics in subscriptions.items()}
+    return {member: by_topic(found) for member, found in assign_range(members, partitions).items()}

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from itertools import groupby
 from typing import NamedTuple
 
 from kafkalake.client import admin
 from kafkalake.client.cluster import Cluster
 from kafkalake.client.requests import ALTER_PARTITION_REASSIGNMENTS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS
 from kafkalake.errors import KafkaError
-from kafkalake.topic_partition import TopicPartition
+from kafkalake.topic_partition import TopicPartition, by_topic
 from kafkalake.wire.messages.controller import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
@@ -81,7 +80,7 @@ def alter_reassignments(
             name=name,
             partitions=[ReassignablePartition(partition_index=each, replicas=wanted[name, each]) for each in of],
         )
-        for name, of in _by_topic(wanted)
+        for name, of in by_topic(wanted).items()
     ]
     request = AlterPartitionReassignmentsRequest(timeout=admin.OPERATION_TIMEOUT_MS, topics=topics)
     answer = admin.ask_controller(cluster, ALTER_PARTITION_REASSIGNMENTS, request, lambda answer: [answer])
@@ -103,7 +102,7 @@ def elect_leaders(
     """
     asked = [
         ElectLeadersTopicPartitions(topic=name, partitions=of)
-        for name, of in _by_topic(() if partitions is None else partitions)
+        for name, of in by_topic(() if partitions is None else partitions).items()
     ]
     request = ElectLeadersRequest(
         topic_partitions=None if partitions is None else asked,
@@ -117,10 +116,6 @@ def elect_leaders(
         for topic in answer.replica_election_results
         for each in topic.partition_result
     }
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, list[int]]]:
-    return ((name, [index for _, index in of]) for name, of in groupby(sorted(partitions), lambda each: each[0]))
 
 
 # Throttles
@@ -146,7 +141,7 @@ def throttled_replicas(moves: Mapping[TopicPartition, Move]) -> dict[str, dict[s
             LEADER_REPLICAS: _replica_list((index, each) for index in of for each in moves[name, index].sources),
             FOLLOWER_REPLICAS: _replica_list((index, each) for index in of for each in moves[name, index].destinations),
         }
-        for name, of in _by_topic(moves)
+        for name, of in by_topic(moves).items()
     }
 
 

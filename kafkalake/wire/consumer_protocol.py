@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafkalake.topic_partition import TopicPartition
+from kafkalake.topic_partition import TopicPartition, by_topic
 
 Assignment = dict[str, list[int]]
 """Partitions by topic."""
@@ -99,14 +99,6 @@ def encode_generation(generation: int) -> bytes:
 def decode_generation(data: bytes) -> int:
     """Return what `encode_generation` was called with, `NO_GENERATION` if the bytes are too few."""
     return int(struct.unpack_from(">i", data)[0]) if len(data) >= 4 else NO_GENERATION
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> Assignment:
-    """Return the numbers of partitions by topic, both in order."""
-    found: Assignment = {}
-    for topic, number in sorted(partitions):
-        found.setdefault(topic, []).append(number)
-    return found
 
 
 def _string(text: str | None) -> bytes:

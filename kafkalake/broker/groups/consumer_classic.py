@@ -20,7 +20,6 @@ from kafkalake.broker.groups.consumer_records import (
     MemberState,
     Subscription,
     SubscriptionRecord,
-    by_topic,
 )
 from kafkalake.broker.groups.consumer_requests import HeartbeatRequest
 from kafkalake.broker.groups.consumer_sessions import MemberSessions, join_timer, sync_timer
@@ -40,6 +39,7 @@ from kafkalake.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
+from kafkalake.topic_partition import by_topic
 
 DOWNGRADES = ("bidirectional", "downgrade")
 UPGRADES = ("bidirectional", "upgrade")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -28,7 +27,7 @@ from kafkalake.broker.coordination.fields import (
 )
 from kafkalake.broker.coordination.journal import JournalRecord
 from kafkalake.broker.groups.assignors import NOTHING, Assignment
-from kafkalake.topic_partition import PartitionId
+from kafkalake.topic_partition import PartitionId, by_topic
 
 EPOCH_KEY, MEMBER_KEY, TARGET_EPOCH_KEY, TARGET_KEY, CURRENT_KEY = 3, 5, 6, 7, 8
 
@@ -257,14 +256,6 @@ def _read_current(reader: FieldReader) -> Current:
     assigned, revoking = _read_partitions(reader), _read_partitions(reader)
     reader.tagged()
     return Current(epoch, previous_epoch, MemberState(number), assigned, revoking)
-
-
-def by_topic(partitions: Iterable[PartitionId[uuid.UUID]]) -> dict[uuid.UUID, list[int]]:
-    """Return topic id -> partitions, both in order."""
-    topics: dict[uuid.UUID, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        topics.setdefault(topic, []).append(partition)
-    return topics
 
 
 def _partitions(partitions: Assignment) -> bytes:

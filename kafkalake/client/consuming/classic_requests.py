@@ -8,8 +8,8 @@ from kafkalake.client.consuming.assignors import Assignor
 from kafkalake.client.consuming.membership import GroupRequest, Identity
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.requests import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
-from kafkalake.topic_partition import TopicPartition
-from kafkalake.wire.consumer_protocol import Subscription, by_topic, encode_assignment, encode_subscription
+from kafkalake.topic_partition import TopicPartition, by_topic
+from kafkalake.wire.consumer_protocol import Subscription, encode_assignment, encode_subscription
 from kafkalake.wire.messages.groups import (
     HeartbeatRequest,
     JoinGroupRequest,

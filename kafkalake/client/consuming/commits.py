@@ -28,8 +28,7 @@ from kafkalake.errors import (
     UnstableOffsetCommitError,
     error_for_code,
 )
-from kafkalake.topic_partition import TopicPartition
-from kafkalake.wire.consumer_protocol import by_topic
+from kafkalake.topic_partition import TopicPartition, by_topic
 from kafkalake.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -24,8 +24,7 @@ from kafkalake.errors import (
     as_value,
     error_for_code,
 )
-from kafkalake.topic_partition import TopicPartition
-from kafkalake.wire.consumer_protocol import by_topic
+from kafkalake.topic_partition import TopicPartition, by_topic
 from kafkalake.wire.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

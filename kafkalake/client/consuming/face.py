@@ -16,6 +16,7 @@ from kafkalake.client.consuming.listeners import CommitCallback, ConsumerInterce
 from kafkalake.client.consuming.membership import Identity
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import EARLIEST, LATEST
+from kafkalake.client.records import ConsumerGroupMetadata
 from kafkalake.client.serialization import Deserializer, serde_named
 from kafkalake.client.settings import parse_settings
 from kafkalake.clock import Clock, SystemClock
@@ -37,16 +38,6 @@ class ConsumerParts:
     clock: Clock | None = None
     random: Random | None = None
     new_id: Callable[[], uuid.UUID] = uuid.uuid4
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMetadata:
-    """A consumer as a member of its group, for the commits of its offsets in a producer's transaction (KIP-447)."""
-
-    group_id: str
-    generation_id: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
 
 
 class ConsumerFace:
@@ -156,11 +147,11 @@ class ConsumerFace:
         with self._using():
             self._calls.commit_async(offsets, callback)
 
-    def group_metadata(self) -> GroupMetadata:
+    def group_metadata(self) -> ConsumerGroupMetadata:
         """Return the consumer as a member of its group."""
         with self._using():
             identity: Identity = self._core.identity
-            return GroupMetadata(
+            return ConsumerGroupMetadata(
                 self._settings.group_id or "", identity.generation, identity.member_id, identity.group_instance_id
             )
 

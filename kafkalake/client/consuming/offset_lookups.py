@@ -16,9 +16,9 @@ from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import LogTruncationError, PartitionState, Step, Subscriptions
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.network.pending_request import PendingRequest
-from kafkalake.client.requests import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, error_name
-from kafkalake.errors import KafkaLakeError, LeaderNotAvailableError, RequestTimedOutError, error_for_code
-from kafkalake.topic_partition import TopicPartition
+from kafkalake.client.requests import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, A, error_name
+from kafkalake.errors import KafkaError, KafkaLakeError, LeaderNotAvailableError, RequestTimedOutError, error_for_code
+from kafkalake.topic_partition import TopicPartition, partition_name
 from kafkalake.wire.messages.records import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -136,11 +136,8 @@ class OffsetLookups:
     def _positions_found(
         self, versions: dict[TopicPartition, int], request: PendingRequest[ListOffsetsResponse]
     ) -> None:
-        self._answered(versions)
-        if request.error is not None or request.response is None:
-            self._repeat(versions)
-            return
-        for topic in request.response.topics:
+        response = self._response(versions, request)
+        for topic in response.topics if response is not None else ():
             for each in topic.partitions:
                 partition = topic.name, each.partition_index
                 if each.error_code:
@@ -179,11 +176,8 @@ class OffsetLookups:
     def _ends_found(
         self, versions: dict[TopicPartition, int], request: PendingRequest[OffsetForLeaderEpochResponse]
     ) -> None:
-        self._answered(versions)
-        if request.error is not None or request.response is None:
-            self._repeat(versions)
-            return
-        for topic in request.response.topics:
+        response = self._response(versions, request)
+        for topic in response.topics if response is not None else ():
             for each in topic.partitions:
                 partition = topic.topic, each.partition
                 if each.error_code:
@@ -200,17 +194,22 @@ class OffsetLookups:
         waiting = self._subscriptions.waiting(step, now_ms)
         return {each: state for each, state in waiting.items() if self._asking.get(each) != state.version}
 
-    def _answered(self, versions: Mapping[TopicPartition, int]) -> None:
+    def _response(self, versions: Mapping[TopicPartition, int], request: PendingRequest[A]) -> A | None:
+        """Return the response about positions of these versions, None if there is none: then they are asked for again, later."""
         for partition, version in versions.items():
             if self._asking.get(partition) == version:
                 del self._asking[partition]
+        if request.error is not None or request.response is None:
+            self._repeat(versions)
+            return None
+        return request.response
 
     def _repeat(self, partitions: Mapping[TopicPartition, object]) -> None:
         self._network.metadata.request_update()
         self._subscriptions.delay(partitions, self._now_ms + self._settings.retry_backoff_ms)
 
     def _refused(self, partition: TopicPartition, code: int) -> None:
-        error = error_for_code(code, f"partition {partition[0]}-{partition[1]}: {error_name(code)}")
+        error = _error_of(partition, code)
         self._repeat({partition: None})
         if code not in STALE and not error.retriable:
             self._report(error)
@@ -252,10 +251,8 @@ class OffsetLookups:
             for each in topic.partitions:
                 partition = topic.name, each.partition_index
                 if each.error_code:
-                    code = each.error_code
                     self._network.metadata.request_update()
-                    error = error_for_code(code, f"partition {partition[0]}-{partition[1]}: {error_name(code)}")
-                    question.error = error
+                    question.error = error = _error_of(partition, each.error_code)
                     if not error.retriable and question in self._questions:
                         self._questions.remove(question)
                         question.operation.fail(error)
@@ -301,3 +298,7 @@ class OffsetLookups:
             topics=[ListOffsetsTopic(name=topic, partitions=each) for topic, each in topics.items()],
         )
         self._network.send(node_id, LIST_OFFSETS, message, now_ms, done=done)
+
+
+def _error_of(partition: TopicPartition, code: int) -> KafkaError:
+    return error_for_code(code, f"partition {partition_name(partition)}: {error_name(code)}")

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from kafkalake.broker.groups import assignors
-from kafkalake.broker.groups.consumer_records import by_topic
 from kafkalake.broker.groups.consumer_requests import ConsumerGroupDescription, ConsumerMemberDescription
 from kafkalake.errors import KafkaError, TopicAuthorizationError
 from kafkalake.server.authorizer import Resource
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.handlers.metadata import NOT_ASKED, operation_bits
 from kafkalake.server.request import Request
+from kafkalake.topic_partition import by_topic
 from kafkalake.wire.messages.groups import (
     Assignment,
     ConsumerGroupDescribeDescribedGroup,

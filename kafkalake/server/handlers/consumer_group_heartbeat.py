@@ -11,12 +11,12 @@ from collections.abc import Generator, Sequence
 from uuid import UUID
 
 from kafkalake.broker.groups import assignors
-from kafkalake.broker.groups.consumer_records import by_topic
 from kafkalake.broker.groups.consumer_requests import JOIN_EPOCH, HeartbeatRequest, HeartbeatResult
 from kafkalake.errors import KafkaError, TopicAuthorizationError
 from kafkalake.server.authorizer import Resource
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
+from kafkalake.topic_partition import by_topic
 from kafkalake.uuid_text import encode_uuid
 from kafkalake.wire.messages.groups import (
     Assignment,

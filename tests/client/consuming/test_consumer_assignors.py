@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalake.client.consuming.assignors import ASSIGNORS, Assigned, Assignor, GroupMember, settle_claims
-from kafkalake.topic_partition import TopicPartition
-from kafkalake.wire.consumer_protocol import Subscription, by_topic, decode_assignment, encode_assignment
+from kafkalake.topic_partition import TopicPartition, by_topic
+from kafkalake.wire.consumer_protocol import Subscription, decode_assignment, encode_assignment
 
 STICKY = ("sticky", "cooperative-sticky")
 
