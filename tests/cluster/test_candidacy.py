@@ -89,6 +89,27 @@ def test_an_answer_or_a_version_is_a_sign_of_life() -> None:
     assert not broker.claims()
 
 
+def test_a_lease_that_is_seen_for_the_first_time_is_no_sign_of_life() -> None:
+    """The silence of a controller that is stopped counts from its last answer: the rest of its session is not begun anew."""
+    broker = Broker(Others())
+    for _ in range(2):
+        broker.clock.advance(2_500)
+        assert not broker.claims()
+    assert broker.candidacy.silent_ms == 5_000
+    broker.candidacy.note_life()
+    broker.clock.advance(2_500)
+    assert not broker.claims() and broker.candidacy.silent_ms == 2_500
+
+
+def test_most_others_decide_before_a_stopped_controller_has_answered_nothing() -> None:
+    class Stopped(Others):
+        async def is_gone(self, broker_id: int) -> bool:
+            await asyncio.Event().wait()
+            return False
+
+    assert Broker(Stopped({2: Vote.MISSES})).claims()
+
+
 def test_the_place_of_a_controller_that_has_ended_is_claimed_unless_another_broker_reaches_it() -> None:
     assert Broker(Others(is_gone=True)).claims()
     assert not Broker(Others({2: Vote.REACHES}, is_gone=True)).claims()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from kafkalake.broker.controller.protocol import OtherBrokers
 from kafkalake.clock import Clock
@@ -17,7 +18,7 @@ from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import KafkaLakeError, StaleBrokerEpochError
 
 REACH_TIMEOUT_MS = 1_000
-"""How long a voter waits for the controller's answer."""
+"""How long a voter waits for the controller's answer, at most a sixth of a session."""
 VOTE_TIMEOUT_MS = 1_500
 
 
@@ -39,11 +40,15 @@ class Candidacy:
         self._others = others
         self._beat = beat
         self._seen_ms = clock.monotonic_ms()
-        self._lease = ""
+        self._lease: str | None = None
+        """The controller's lease as it was first seen since its last sign of life."""
+        self._watched_ms = 0
+        """The time of that look: the lease may have been renewed just before."""
 
     def note_life(self) -> None:
         """Note a sign of life of the controller: its answer, or a version that it has made."""
         self._seen_ms = self._clock.monotonic_ms()
+        self._lease = None
 
     @property
     def silent_ms(self) -> int:
@@ -60,17 +65,14 @@ class Candidacy:
         controller_id = image.controller_id
         if controller_id in (NO_CONTROLLER, self._broker_id) or controller_id not in image.nodes:
             return may_claim(image, self._broker_id, {}, controller_is_gone=True, silent_ms=0, patience_ms=0)
-        is_gone, silent_ms, votes = await asyncio.gather(
-            self._others.is_gone(controller_id), self._look_at_life(controller_id), self._votes(image)
-        )
-        return may_claim(
-            image,
-            self._broker_id,
-            votes,
-            controller_is_gone=is_gone,
-            silent_ms=silent_ms,
-            patience_ms=self._patience_ms(),
-        )
+        looking = asyncio.gather(self._others.is_gone(controller_id), self._look_at_lease(controller_id))
+        votes = await self._votes(image)
+        decide = partial(may_claim, image, self._broker_id, votes, patience_ms=self._patience_ms())
+        if decide(controller_is_gone=False, silent_ms=0):  # a controller that is stopped takes connections
+            looking.cancel()
+            return True
+        is_gone, unrenewed_ms = await looking
+        return decide(controller_is_gone=is_gone, silent_ms=unrenewed_ms)
 
     async def _votes(self, image: ClusterImage) -> dict[int, Vote]:
         asked = electors(image, self._broker_id)
@@ -78,12 +80,14 @@ class Candidacy:
         votes = await asyncio.gather(*(self._others.ask_vote(each, epoch, VOTE_TIMEOUT_MS) for each in asked))
         return {each: found for each, found in zip(asked, votes, strict=True) if found is not None}
 
-    async def _look_at_life(self, controller_id: int) -> int:
-        """Return the time since the controller's last sign of life. A lease that is seen renewed is one."""
-        if (lease := await self._others.lease_of(controller_id)) != self._lease:
-            self._lease = lease
-            self.note_life()
-        return self.silent_ms
+    async def _look_at_lease(self, controller_id: int) -> int:
+        """Return for how long the controller has certainly not renewed its lease. One that is seen renewed is a sign of life."""
+        lease = await self._others.lease_of(controller_id)
+        if lease != self._lease:
+            if self._lease is not None:
+                self.note_life()
+            self._lease, self._watched_ms = lease, self._clock.monotonic_ms()
+        return self._clock.monotonic_ms() - self._watched_ms
 
     def _patience_ms(self) -> int:
         """Return how long a controller may show no life: its session, and longer than a lease goes without a renewal."""
@@ -96,8 +100,9 @@ class Candidacy:
         return vote(image, controller_epoch, reaches=is_of_image and await self._reaches())
 
     async def _reaches(self) -> bool:
+        timeout_ms = min(REACH_TIMEOUT_MS, self._config().broker_session_timeout_ms // 6)
         try:
-            await asyncio.wait_for(self._beat(), REACH_TIMEOUT_MS / 1000)
+            await asyncio.wait_for(self._beat(), timeout_ms / 1000)
         except StaleBrokerEpochError:
             return True
         except (KafkaLakeError, TimeoutError):
