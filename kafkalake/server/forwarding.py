@@ -1,4 +1,5 @@
-"""Requests that the controller answers, on a broker that is not the controller: they are sent to it in an Envelope (KIP-590).
+"""Requests that the controller answers, on a broker that is not the controller, or finds that it is none any more: they are sent
+to it in an Envelope (KIP-590).
 
 They are sent again until the controller has answered or `request.timeout.ms` is over. Its response is the client's, and it
 authorizes the client's principal. Java's admin client sends several of them to any broker and does not retry NOT_CONTROLLER.
@@ -8,7 +9,7 @@ A controller that was lost may have made the change before: as in Kafka, a clien
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import wraps
 from ipaddress import ip_address
 from typing import TypeVar, cast
@@ -45,11 +46,24 @@ def of_controller(
 
     @wraps(handle)
     def handle_or_forward(request: Request[Body]) -> Answer:
-        if request.context.broker.controller.is_active:
-            return handle(request)
-        return forward(request, request.body, refusal)
+        if not request.context.broker.controller.is_active:
+            return forward(request, request.body, refusal)
+        answer = handle(request)
+        if request.connection.is_forwarded or not isinstance(answer, Coroutine):
+            return answer
+        return _of_newest(request, answer, refusal)
 
     return handle_or_forward
+
+
+async def _of_newest(
+    request: Request[Body], handling: Coroutine[object, object, Response | None], refusal: Refusal[Body, R]
+) -> Response | None:
+    """Return the response of the handler, or the controller's if another broker has become it: this one was stopped, or cut off."""
+    response = await handling
+    if response is None or request.context.broker.controller.is_active or not is_no_controllers(response):
+        return response
+    return await forward(request, request.body, refusal)
 
 
 async def forward(request: Request[object], body: Body, refusal: Refusal[Body, R]) -> R:

@@ -311,6 +311,27 @@ def test_the_next_controller_is_asked_as_soon_as_it_is_known(member: Member, con
     member.node.on_loop(peers.stop)
 
 
+def test_a_controller_that_finds_another_in_its_place_forwards_the_request(member: Member) -> None:
+    """It was stopped for longer than its session: the first commit that it tries tells it."""
+
+    class Deposed:
+        is_active = True
+
+        async def unregister(self, broker_id: int) -> None:
+            self.is_active = False
+            raise NotControllerError()
+
+    for _ in range(2):
+        member.broker.controller = Deposed()  # type: ignore[assignment]
+        peers = ScriptedController(
+            EnvelopeResponse(error_code=NotControllerError.code), answering(UnregisterBrokerResponse())
+        )
+        member.connect(peers)
+        with member.client() as client:
+            assert client.call("UnregisterBroker", 0, broker_id=99).error_code == 0
+        assert len(peers.asked) == 2
+
+
 def test_an_unexpected_refusal_closes_the_connection_and_the_next_request_is_served(member: Member) -> None:
     for code in (InvalidRequestError.code, KafkaError.code):
         member.connect(ScriptedController(EnvelopeResponse(error_code=code)))
