@@ -16,6 +16,7 @@ from leaderships import THREE, LedPartition
 from kafkalake.broker.partitions.follower_sessions import FollowerSessions
 from kafkalake.broker.partitions.isr_changes import IsrChanges
 from kafkalake.broker.partitions.offsets import delete_records, wait_until_deleted
+from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.replica_fetch import (
     FollowedAnswer,
     FollowedPartition,
@@ -28,6 +29,7 @@ from kafkalake.cluster.replication import begin_leadership
 from kafkalake.errors import BrokerUnavailableError, NotLeaderOrFollowerError, RequestTimedOutError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log
+from kafkalake.storage.producer_state import COMMIT, EndMarker
 
 LAGGING_MS = 30_001
 """After so long without all records a follower is outside of the ISR, and the watermark does not wait for it."""
@@ -134,6 +136,17 @@ def test_a_fetch_at_the_log_end_waits_for_the_next_append_or_for_its_time(follow
     answers = followed.fetch(1)
     followed.led.pass_time(501)
     assert messages(answers) == b""
+
+
+def test_a_fetch_that_waits_is_answered_by_a_marker(followed: Followed) -> None:
+    """A marker has no batch. A transaction ends when the followers have its markers, not when their fetches end."""
+    followed.led.produce(b"a", producer_id=1, epoch=0, sequence=0, transactional=True)
+    answers = followed.fetch(1)
+    assert answers == []
+    marker = EndMarker(1, 0, COMMIT, coordinator_epoch=0)
+    followed.led.queue.add(PendingAppend(followed.led.partition, None, None, marker=marker), lambda: None)
+    followed.led.turn()
+    assert messages(answers)
 
 
 def test_a_follower_is_told_the_watermark_of_its_records_at_once_and_no_more_than_that(followed: Followed) -> None:
