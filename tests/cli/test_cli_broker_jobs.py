@@ -49,21 +49,25 @@ def only_schedule(broker: Kafkalake, *, but: int = 0) -> int:
     return next(pid for pid in schedules(broker.pid) if pid != but)
 
 
-@pytest.mark.parametrize("end", [Kafkalake.stop, Kafkalake.kill])
-def test_the_schedule_comes_again_and_ends_with_the_broker(tmp_path: Path, end: Callable[[Kafkalake], None]) -> None:
-    broker = KafkalakeWithJobs(tmp_path / "lake", directory=tmp_path / "broker")
+def test_the_schedule_comes_again_and_ends_with_the_broker(tmp_path: Path) -> None:
+    """However the broker ends: two brokers, because the second pause before a schedule comes again is a minute."""
+    brokers = [KafkalakeWithJobs(tmp_path / f"lake-{i}", directory=tmp_path / f"broker-{i}") for i in range(2)]
     try:
-        broker.start()
-        first = only_schedule(broker)
-        os.kill(first, signal.SIGKILL)
-        second = only_schedule(broker, but=first)
-        os.kill(second, signal.SIGKILL)  # and once more
-        third = only_schedule(broker, but=second)
-        assert "the process that runs jobs has ended with code -9" in broker.stderr_tail(100)
-        end(broker)
-        wait_until(lambda: is_gone(third), broker.stderr_tail)
+        ended = [0, 0]
+        for broker in brokers:
+            broker.start()
+        for _ in range(2):
+            ended = [only_schedule(broker, but=before) for broker, before in zip(brokers, ended, strict=True)]
+            for schedule in ended:
+                os.kill(schedule, signal.SIGKILL)
+        last = [only_schedule(broker, but=before) for broker, before in zip(brokers, ended, strict=True)]
+        for broker, end, schedule in zip(brokers, (Kafkalake.stop, Kafkalake.kill), last, strict=True):
+            assert "the process that runs jobs has ended with code -9" in broker.stderr_tail(100)
+            end(broker)
+            wait_until(lambda schedule=schedule: is_gone(schedule), broker.stderr_tail)  # type: ignore[misc]
     finally:
-        broker.close()
+        for broker in brokers:
+            broker.close()
 
 
 def test_a_broker_says_what_it_does_not_do(kafkalake_broker: Callable[..., Kafkalake]) -> None:

@@ -24,6 +24,7 @@ from kafkalake.reader.read_options import parse_options
 
 RECORDS = [Record(b"k%d" % (i % 7), b"v%d" % i + bytes(300), timestamp_ms=1_700_000_000_000 + i) for i in range(400)]
 SETTINGS = {"file.delete.delay.ms": "1000", "internal.segment.bytes": "14000"}
+PUBLISHED_SOON = {"metadata.publish.interval.ms": "200"}
 CLOCK = SystemClock()
 
 
@@ -54,7 +55,7 @@ def planned(lake: Path) -> tuple[int, set[str]]:
 def test_every_reader_follows_a_swap_and_the_old_files_go(
     kafkalake_broker: Callable[..., Kafkalake], stopped: str
 ) -> None:
-    broker = kafkalake_broker()
+    broker = kafkalake_broker(settings=PUBLISHED_SOON)
     store, rows = write_topic(broker)
     if stopped != "running":
         broker.stop() if stopped == "stopped" else broker.kill()
@@ -87,7 +88,7 @@ def test_a_swap_to_files_that_are_not_there_is_refused_and_the_next_one_followed
     kafkalake_broker: Callable[..., Kafkalake],
 ) -> None:
     """A wrong job, or two that do not see each other: Delta names what is not whole, and the old files are all there is."""
-    broker = kafkalake_broker()
+    broker = kafkalake_broker(settings=PUBLISHED_SOON)
     store, rows = write_topic(broker)
     missing, short, right = rows[:2], rows[2:3], rows[3:4]
     absent = replace(rewritten(broker.lake, missing, 1), path=missing[0].path)
