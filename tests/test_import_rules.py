@@ -24,6 +24,7 @@ LEAVES = {
     "codecs",
     "config",
     "descriptors",
+    "delayed_headers",
     "error_sentences",
     "errors",
     "extras",

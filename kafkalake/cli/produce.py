@@ -49,7 +49,7 @@ def produce(options: ProduceOptions) -> None:
     path = None if options.file is None or str(options.file) == "-" else options.file
     kind = options.format or InputFormat(_import_input().format_of(path))
     _check(options, kind, path)
-    headers = [(key, value.encode()) for key, value in parse_pairs(options.header or (), "--header").items()]
+    headers = _headers(options)
     descriptor = 0 if path is None else _open(path)
 
     from kafkalake.cli.bad_lines import BadLines
@@ -75,6 +75,7 @@ def produce(options: ProduceOptions) -> None:
                     note("A record a line; Ctrl-D ends.")
                 show = not options.quiet and sys.stderr.isatty() and not (path is None and sys.stdin.isatty())
                 with _progress(show, path, kind, producer) as progress:
+                    _require_delays(cluster, options)
                     fields = _fields(cluster, options, kind)
                     batches = _batches(options, kind, path, descriptor, fields, bad, progress)
                     _send_all(producer, batches, headers, descriptor if path is None else None)
@@ -92,6 +93,33 @@ def produce(options: ProduceOptions) -> None:
             note(f"{_counted(bad.count, 'line')} left out; the first: {bad.first}")
         seconds = time.monotonic() - started
         _summarise(options.topic, producer.sent, bad.count, seconds, options.quiet, options.json)
+
+
+def _headers(options: ProduceOptions) -> list[tuple[str, bytes]]:
+    """Return what the command line adds to the headers of every record. Raise `UsageProblem` for what is no header or time."""
+    from kafkalake.cli.times import duration_ms, parse_moment
+    from kafkalake.delayed_headers import DELAY_MS, DELIVER_AT
+
+    headers = list(parse_pairs(options.header or (), "--header").items())
+    if options.deliver_at is not None:
+        headers.append((DELIVER_AT, str(parse_moment(options.deliver_at, "--deliver-at"))))
+    if options.delay is not None:
+        headers.append((DELAY_MS, str(duration_ms(options.delay, "--delay"))))
+    return [(key, value.encode()) for key, value in headers]
+
+
+def _require_delays(cluster: Cluster, options: ProduceOptions) -> None:
+    """Raise `Failure` if records are to be delivered later, and the topic is known to deliver them at once."""
+    if options.deliver_at is None and options.delay is None:
+        return
+    from kafkalake.cli.options import settings_of_topic
+
+    settings = settings_of_topic(cluster, options.topic)
+    if settings and settings.get("delayed.delivery.enable") != "true":
+        raise Failure(
+            f"topic {options.topic} delivers at once: its setting delayed.delivery.enable is not true",
+            f"kafkalake topics alter {options.topic} --config delayed.delivery.enable=true",
+        )
 
 
 def _fields(cluster: Cluster, options: ProduceOptions, kind: InputFormat) -> Fields:
@@ -177,6 +205,8 @@ def _check(options: ProduceOptions, kind: InputFormat, path: Path | None) -> Non
         raise UsageProblem(f"{kind.value} is read from a file, not from stdin")
     if options.from_line > 1 and kind is InputFormat.PARQUET:
         raise UsageProblem("--from-line counts lines, which parquet has not")
+    if options.deliver_at is not None and options.delay is not None:
+        raise UsageProblem("--deliver-at and --delay exclude one another")
     if options.transactional and options.acks is not Acks.ALL:
         raise UsageProblem("--transactional needs --acks all")
 
@@ -195,15 +225,13 @@ def _send_all(
 ) -> None:
     """Send every batch. When stdin has no more data for now, wait for acknowledgements."""
     from kafkalake.cli.lines import is_waiting
-    from kafkalake.cli.record_input import header_columns
+    from kafkalake.cli.record_input import with_headers
 
     try:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            if headers and "headers" not in batch.schema.names:
-                batch = batch.append_column("headers", header_columns(headers, batch.num_rows))
-            producer.send(batch)
+            producer.send(with_headers(batch, headers) if headers else batch)
             if stdin is not None and is_waiting(stdin):
                 producer.flush()
     except (Failure, KeyboardInterrupt):

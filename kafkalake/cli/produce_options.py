@@ -115,6 +115,26 @@ class ProduceOptions:
             rich_help_panel=SENDING,
         ),
     ] = None
+    deliver_at: Annotated[
+        str | None,
+        typer.Option(
+            "--deliver-at",
+            metavar="TIME",
+            help="Deliver at this time: 2026-11-21T08:00:00Z or milliseconds since 1970 (needs delayed.delivery.enable=true).",
+            show_default=False,
+            rich_help_panel=SENDING,
+        ),
+    ] = None
+    delay: Annotated[
+        str | None,
+        typer.Option(
+            "--delay",
+            metavar="DURATION",
+            help="Deliver this long after the broker has it: 15m, PT1H30M, P2D (needs delayed.delivery.enable=true).",
+            show_default=False,
+            rich_help_panel=SENDING,
+        ),
+    ] = None
     partition: Annotated[
         int | None,
         typer.Option(

@@ -251,9 +251,13 @@ def rows_of_parquet(path: Path) -> int:
         raise Failure(f"{path}: {str(error).splitlines()[0]}") from None
 
 
-def header_columns(headers: Sequence[tuple[str, bytes | None]], rows: int) -> pa.Array:
-    """Return the same headers for each of `rows` records."""
-    return pa.array([[{"key": key, "value": value} for key, value in headers]] * rows, _HEADERS)
+def with_headers(batch: pa.RecordBatch, headers: Sequence[tuple[str, bytes]]) -> pa.RecordBatch:
+    """Return the records with these headers, each behind its own."""
+    more = [{"key": key, "value": value} for key, value in headers]
+    if "headers" not in batch.schema.names:
+        return batch.append_column("headers", pa.array([more] * batch.num_rows, _HEADERS))
+    column = pa.array([[*own, *more] for own in batch.column("headers").to_pylist()], _HEADERS)
+    return batch.set_column(batch.schema.get_field_index("headers"), "headers", column)
 
 
 def _records(

@@ -1,13 +1,17 @@
-"""Points in time on the command line."""
+"""Points in time and durations on the command line."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from kafkalake.cli.output import UsageProblem
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SHORT = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
+_ISO = re.compile(r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+_ISO_UNITS_MS = (_UNITS["d"], _UNITS["h"], _UNITS["m"], _UNITS["s"])
+_LONGEST_MS = 365_000 * _UNITS["d"]
 
 
 def parse_time(text: str, option: str, *, now: datetime | None = None) -> int:
@@ -15,20 +19,23 @@ def parse_time(text: str, option: str, *, now: datetime | None = None) -> int:
 
     A date and time without an offset is UTC. Raise `UsageProblem` for any other text.
     """
-    if text.isdecimal():
-        return int(text)
-    ago = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)(?: ago)?", text.strip())
-    if ago:
-        past = (now or datetime.now(UTC)) - timedelta(milliseconds=int(ago[1]) * _UNITS[ago[2]])
-        return int(past.timestamp() * 1000)
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
+    moment_ms, ago_ms = _moment_ms(text), _short_ms(_without_ago(text))
+    if moment_ms is None and ago_ms is None:
         raise UsageProblem(
             f"{option} takes a time as 2026-11-21T08:00:00Z, milliseconds since 1970, or 15m for 15 minutes ago, not '{text}'"
-        ) from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+        )
+    return _ms(now) - (ago_ms or 0) if moment_ms is None else moment_ms
+
+
+def parse_moment(text: str, option: str) -> int:
+    """Return ms since 1970 for `1732176000000`, `2026-11-21T08:00:00Z` or `2026-11-21`, which may be in the future.
+
+    A date and time without an offset is UTC. Raise `UsageProblem` for any other text.
+    """
+    moment_ms = _moment_ms(text)
+    if moment_ms is None:
+        raise UsageProblem(f"{option} takes a time as 2026-11-21T08:00:00Z or milliseconds since 1970, not '{text}'")
+    return moment_ms
 
 
 def parse_duration(text: str, option: str, *, now: datetime | None = None) -> int:
@@ -36,14 +43,40 @@ def parse_duration(text: str, option: str, *, now: datetime | None = None) -> in
 
     Raise `UsageProblem` for any other text.
     """
-    iso = re.fullmatch(r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", text.strip().upper())
-    if iso and any(iso.groups()):
-        days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
-        back = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        try:
-            return max(0, round(((now or datetime.now(UTC)) - back).timestamp() * 1000))
-        except OverflowError:
-            raise UsageProblem(f"{option}: '{text}' is longer than there were years") from None
-    if re.fullmatch(r"\d+\s*(ms|s|m|h|d)(?: ago)?", text.strip()):
-        return parse_time(text, option, now=now)
-    raise UsageProblem(f"{option} takes a duration as PT1H30M, P2D or 15m, not '{text}'")
+    return max(0, _ms(now) - duration_ms(_without_ago(text), option))
+
+
+def duration_ms(text: str, option: str) -> int:
+    """Return ms for ISO 8601's `PT1H30M` and `P2DT3H`, or `15m`. Raise `UsageProblem` for any other text."""
+    found_ms = _short_ms(text)
+    iso = _ISO.fullmatch(text.strip().upper())
+    if found_ms is None and iso and any(iso.groups()):
+        found_ms = round(sum(float(part or 0) * ms for part, ms in zip(iso.groups(), _ISO_UNITS_MS, strict=True)))
+    if found_ms is None:
+        raise UsageProblem(f"{option} takes a duration as PT1H30M, P2D or 15m, not '{text}'")
+    if found_ms > _LONGEST_MS:
+        raise UsageProblem(f"{option}: '{text}' is longer than there were years")
+    return found_ms
+
+
+def _moment_ms(text: str) -> int | None:
+    if text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return _ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _short_ms(text: str) -> int | None:
+    found = _SHORT.fullmatch(text.strip())
+    return None if found is None else int(found[1]) * _UNITS[found[2]]
+
+
+def _without_ago(text: str) -> str:
+    return text.strip().removesuffix(" ago")
+
+
+def _ms(moment: datetime | None) -> int:
+    return round((moment or datetime.now(UTC)).timestamp() * 1000)

@@ -17,8 +17,9 @@ from rich.console import Console
 
 from kafkalake.cli import lines, output
 from kafkalake.cli.output import Failure, UsageProblem, fit, size
+from kafkalake.cli.record_input import with_headers
 from kafkalake.cli.record_output import TextProperties, text_formatter
-from kafkalake.cli.times import parse_duration, parse_time
+from kafkalake.cli.times import duration_ms, parse_duration, parse_moment, parse_time
 from kafkalake.client.fetcher import FetchedRecords
 from kafkalake.record.schema import SCHEMA
 
@@ -48,6 +49,14 @@ def test_times(text: str, expected: int) -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(UsageProblem, match="--time takes a time"):
         parse_time(text, "--time", now=NOW)
+
+
+def test_a_moment_may_be_in_the_future_and_is_no_duration() -> None:
+    assert parse_moment("2099-01-01T00:00:00Z", "--deliver-at") == 4_070_908_800_000
+    assert parse_moment("4070908800000", "--deliver-at") == 4_070_908_800_000
+    for text in ("15m", "15m ago", "soon", ""):
+        with pytest.raises(UsageProblem, match="--deliver-at takes a time as"):
+            parse_moment(text, "--deliver-at")
 
 
 @pytest.mark.parametrize(
@@ -174,10 +183,26 @@ def test_durations(text: str, back_ms: int) -> None:
     assert parse_duration(text, "--by-duration", now=now) == now.timestamp() * 1000 - back_ms
 
 
+def test_a_duration_from_now_on_is_not_ago() -> None:
+    assert duration_ms(" 90 s", "--delay") == duration_ms("PT1M30S", "--delay") == 90_000
+    with pytest.raises(UsageProblem, match="--delay takes a duration as PT1H30M, P2D or 15m, not '15m ago'"):
+        duration_ms("15m ago", "--delay")
+
+
 @pytest.mark.parametrize("text", ["", "P", "PT", "1700000000000", "2026-01-01", "P1Y", "PT1X", "P99999999D"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(UsageProblem, match="--by-duration"):
         parse_duration(text, "--by-duration")
+
+
+def test_headers_of_the_command_line_follow_those_of_the_records() -> None:
+    plain = pa.RecordBatch.from_pydict({"value": pa.array([b"a", b"b"])})
+    first = with_headers(plain, [("x", b"1")])
+    assert first.column("headers").to_pylist() == [[{"key": "x", "value": b"1"}]] * 2
+    second = with_headers(first, [("x", b"2"), ("y", b"")])
+    added = [{"key": "x", "value": b"2"}, {"key": "y", "value": b""}]
+    assert second.column("headers").to_pylist() == [[{"key": "x", "value": b"1"}, *added]] * 2
+    assert second.schema.field("headers").type == SCHEMA.field("headers").type
 
 
 def test_a_table_that_is_too_wide_leaves_empty_columns_out(
