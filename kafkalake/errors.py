@@ -292,6 +292,9 @@ class DelegationTokenRequestNotAllowedError(KafkaError, code=64, label="DELEGATI
 class UnsupportedSaslMechanismError(KafkaError, code=33, label="UNSUPPORTED_SASL_MECHANISM"): ...
 
 
+class IllegalSaslStateError(KafkaError, code=34, label="ILLEGAL_SASL_STATE"): ...
+
+
 class NonEmptyGroupError(KafkaError, code=68, label="NON_EMPTY_GROUP"): ...
 
 

@@ -154,7 +154,7 @@ class Frames:
             )
         elif kind == 4:
             frame[4:8] = struct.pack(
-                ">hh", rnd.choice((-1, 4, 7, 17, 50, 62, 76, 10_001, 32_767, frame[5])), rnd.randrange(-1, 20)
+                ">hh", rnd.choice((-1, 4, 7, 73, 50, 62, 88, 10_001, 32_767, frame[5])), rnd.randrange(-1, 20)
             )
         elif kind == 5:
             at = rnd.randrange(4, len(frame))

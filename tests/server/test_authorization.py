@@ -20,7 +20,16 @@ from kafkalake.server.request import Request
 
 ROWS = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 TOKENS = {f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")}
-WITHOUT_OPERATION = {"ApiVersions", "DescribeCluster", *TOKENS}
+REFUSED = {
+    "SaslHandshake",
+    "SaslAuthenticate",
+    "ShareGroupHeartbeat",
+    "ShareGroupDescribe",
+    "ShareFetch",
+    "ShareAcknowledge",
+}
+REFUSED |= {f"{verb}ShareGroupOffsets" for verb in ("Describe", "Alter", "Delete")}
+WITHOUT_OPERATION = {"ApiVersions", "DescribeCluster", *TOKENS, *REFUSED}
 ASKS = {
     r"\bfind_(?:described_)?topic(?:_by_id)?\(": Resource.TOPIC,
     r"\bcheck_group\(": Resource.GROUP,

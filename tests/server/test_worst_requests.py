@@ -595,7 +595,43 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
         },
     ),
     "ListConfigResources": ("ListConfigResources", 1, lambda: {"resource_types": [2] * MANY}),
+    "SaslHandshake": ("SaslHandshake", 1, lambda: {"mechanism": "x" * 30_000}),
+    "SaslAuthenticate": ("SaslAuthenticate", 2, lambda: {"auth_bytes": bytes(20 * MIB)}),
+    "ShareGroupHeartbeat": ("ShareGroupHeartbeat", 1, lambda: {"group_id": "g", "subscribed_topic_names": names()}),
+    "ShareGroupDescribe": ("ShareGroupDescribe", 1, lambda: {"group_ids": names()}),
+    "ShareFetch": ("ShareFetch", 1, lambda: {"topics": acknowledged()}),
+    "ShareAcknowledge": ("ShareAcknowledge", 1, lambda: {"topics": acknowledged()}),
+    "InitializeShareGroupState": ("InitializeShareGroupState", 0, lambda: state_of()),
+    "ReadShareGroupState": ("ReadShareGroupState", 0, lambda: state_of()),
+    "WriteShareGroupState": ("WriteShareGroupState", 0, lambda: state_of()),
+    "DeleteShareGroupState": ("DeleteShareGroupState", 0, lambda: state_of()),
+    "ReadShareGroupStateSummary": ("ReadShareGroupStateSummary", 0, lambda: state_of()),
+    "DescribeShareGroupOffsets": (
+        "DescribeShareGroupOffsets",
+        0,
+        lambda: {"groups": [{"group_id": name, "topics": None} for name in names()]},
+    ),
+    "AlterShareGroupOffsets": (
+        "AlterShareGroupOffsets",
+        0,
+        lambda: {"group_id": "g", "topics": [{"topic_name": "wide", "partitions": [{}] * (MANY - 1)}]},
+    ),
+    "DeleteShareGroupOffsets": (
+        "DeleteShareGroupOffsets",
+        0,
+        lambda: {"group_id": "g", "topics": [{"topic_name": name} for name in names()]},
+    ),
 }
+
+
+def acknowledged() -> list[Values]:
+    batches = [{"first_offset": number, "last_offset": number} for number in range(MANY - 2)]
+    return [{"topic_id": NOWHERE, "partitions": [{"partition_index": 0, "acknowledgement_batches": batches}]}]
+
+
+def state_of() -> Values:
+    partitions = [{"partition": number} for number in range(MANY - 1)]
+    return {"group_id": "g", "topics": [{"topic_id": NOWHERE, "partitions": partitions}]}
 
 
 def acl(kind: str, name: str, pattern: str) -> Values:

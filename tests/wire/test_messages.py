@@ -13,7 +13,7 @@ from kio.index import load_response_schema
 from wire.message_codec import MODULES, message_class
 
 from kafkalake.server.registry import APIS
-from kafkalake.wire.messages import controller, groups, membership, transactions
+from kafkalake.wire.messages import controller, groups, membership, security, share_groups, transactions
 from kafkalake.wire.messages.message import Message, Response
 from kafkalake.wire.messages.reading import reader
 from kafkalake.wire.messages.schemas import request_schema, response_schema
@@ -74,6 +74,13 @@ def test_the_classes_have_the_fields_of_all_versions_and_their_types() -> None:
         transactions.WriteTxnMarkersResponse,
         controller.DescribeQuorumResponse,
         membership.EnvelopeResponse,
+        security.SaslHandshakeResponse,
+        security.SaslAuthenticateResponse,
+        share_groups.InitializeShareGroupStateResponse,
+        share_groups.ReadShareGroupStateResponse,
+        share_groups.WriteShareGroupStateResponse,
+        share_groups.DeleteShareGroupStateResponse,
+        share_groups.ReadShareGroupStateSummaryResponse,
     )
     assert unknown == {(message, "throttle_time") for message in without}
 

@@ -226,3 +226,23 @@ class AlterUserScramCredentialsResult(Message):
 
 class AlterUserScramCredentialsResponse(Response):
     results: Sequence[AlterUserScramCredentialsResult] = ()
+
+
+class SaslHandshakeRequest(Message):
+    mechanism: str = ""
+
+
+class SaslHandshakeResponse(Response):
+    error_code: int = 0
+    mechanisms: Sequence[str] = ()
+
+
+class SaslAuthenticateRequest(Message):
+    auth_bytes: Buffer = b""
+
+
+class SaslAuthenticateResponse(Response):
+    error_code: int = 0
+    error_message: str | None = None
+    auth_bytes: Buffer = b""
+    session_lifetime: int = 0

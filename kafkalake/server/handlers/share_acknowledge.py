@@ -1,0 +1,11 @@
+"""ShareAcknowledge (79), version 1: refused, as in a Kafka in which share groups are not enabled."""
+
+from __future__ import annotations
+
+from kafkalake.errors import UnsupportedVersionError
+from kafkalake.server.request import Request
+from kafkalake.wire.messages.share_groups import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+
+
+def handle(request: Request[ShareAcknowledgeRequest]) -> ShareAcknowledgeResponse:
+    return ShareAcknowledgeResponse(error_code=UnsupportedVersionError.code)
