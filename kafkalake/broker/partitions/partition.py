@@ -217,8 +217,9 @@ class Partition:
             else:
                 self._append_with_markers(accepted)
             self._keep_originals(accepted)
-            if any(isinstance(pending.result, KafkaStorageError) for pending in accepted):
-                self._give_up(f"{self.name}: its disk has failed")
+            for pending in accepted:
+                if isinstance(pending.result, KafkaStorageError):
+                    self._give_up(f"{self.name}: its disk has failed")
         except Exception as error:
             # An unexpected error must not leave producers without a response.
             logger.exception("append failed partition=%s", self.name)
@@ -282,15 +283,14 @@ class Partition:
         except Exception as error:
             logger.exception("high watermark not moved partition=%s", self.name)
             with_error(appended, KafkaStorageError(f"high watermark not moved: {error}"))
-        log = self.log
-        if log.log_end_offset < self._end_offset:
+        log_end_offset, high_watermark = self.log.log_end_offset, self.log.high_watermark
+        if log_end_offset < self._end_offset:
             self._forget_discarded()
             self._refuse_discarded(appended)
         if self._discarded:
             done += self._discarded
             self._discarded = []
-        self._count_readable()
-        high_watermark = log.high_watermark
+        self._count_readable(high_watermark, log_end_offset)
         if self.uncommitted:
             done += self._refused_after(self.uncommitted.take_below(high_watermark))
         for pending in appended:
@@ -335,17 +335,19 @@ class Partition:
         assert self.refusal is not None
         return with_error(self.uncommitted.take_from(0), self.refusal)
 
-    def _count_readable(self) -> None:
+    def _count_readable(self, high_watermark: int, log_end_offset: int) -> None:
         """Count the bytes that became readable, and stable: all of them, or a proportional share."""
-        log = self.log
-        before, self._readable_offset = self._readable_offset, log.high_watermark
-        self.readable_bytes += share_below(
-            self.appended_bytes - self.readable_bytes, before, log.high_watermark, log.log_end_offset
-        )
-        before, self._stable_offset = self._stable_offset, log.last_stable_offset
-        self.stable_bytes += share_below(
-            self.readable_bytes - self.stable_bytes, before, log.last_stable_offset, log.high_watermark
-        )
+        last_stable_offset = self.log.last_stable_offset
+        if last_stable_offset == log_end_offset:
+            self.readable_bytes = self.stable_bytes = self.appended_bytes
+        else:
+            self.readable_bytes += share_below(
+                self.appended_bytes - self.readable_bytes, self._readable_offset, high_watermark, log_end_offset
+            )
+            self.stable_bytes += share_below(
+                self.readable_bytes - self.stable_bytes, self._stable_offset, last_stable_offset, high_watermark
+            )
+        self._readable_offset, self._stable_offset = high_watermark, last_stable_offset
 
     def read_tail(
         self, offset: int, end_offset: int, bytes_max: int, *, first_whole: bool
@@ -393,9 +395,10 @@ class Partition:
 
     def _keep_originals(self, appended: list[PendingAppend]) -> None:
         """Keep the bytes of appended batches for consumers, who get them once the high watermark has passed them."""
-        if self.log.log_end_offset < self._end_offset:
+        log_end_offset = self.log.log_end_offset
+        if log_end_offset < self._end_offset:
             self._forget_discarded()
-        self._end_offset = self.log.log_end_offset
+        self._end_offset = log_end_offset
         for pending in appended:
             result = pending.result
             if type(result) is AppendResult and not result.duplicate:
