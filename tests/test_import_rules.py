@@ -23,8 +23,8 @@ LEAVES = {
     "close_names",
     "codecs",
     "config",
-    "descriptors",
     "delayed_headers",
+    "descriptors",
     "error_sentences",
     "errors",
     "extras",
@@ -39,14 +39,15 @@ LEAVES = {
     "uuid_text",
 }
 COORDINATION = {"broker.admin", "broker.callbacks", "broker.coordination", "broker.partitions"}
-BROKER = {"cluster", "record", "storage", "world", "metadata", "metadata.tables", *LEAVES}
-READER = {"cluster", "record", "storage", "metadata", "metadata.tables", "client", *LEAVES}
+BROKER = {"cluster", "record", "storage", "delayed_journal", "world", "metadata", "metadata.tables", *LEAVES}
+READER = {"cluster", "delayed_journal", "record", "storage", "metadata", "metadata.tables", "client", *LEAVES}
 JOBS = {"jobs", "spark", "spark.source", *READER, "reader"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     # The log, and the tables beside it
     "record": {"buffers", "errors"},
     "storage": {"buffers", "record", "codecs", "errors", "clock", "log_starts", "machine", "ownership", "uuid_text"},
+    "delayed_journal": {"record", "topic_partition"},
     "world": {"storage", "clock"},
     "cluster": {"errors"},
     "metadata": {"cluster", "metadata.tables", "errors", "clock", "log_starts", "machine", "ownership"}
@@ -60,7 +61,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     # The broker: what it does, without the protocol's bytes
     "broker": {
-        *(f"broker.{room}" for room in ("partitions", "admin", "controller", "groups", "staged", "transactions")),
+        *(
+            f"broker.{room}"
+            for room in ("partitions", "admin", "controller", "delayed", "groups", "staged", "transactions")
+        ),
         *BROKER,
     },
     "broker.controller": {"broker.callbacks", "broker.partitions", *BROKER},
@@ -70,6 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker.groups": {*COORDINATION, *BROKER},
     "broker.transactions": {*COORDINATION, *BROKER},
     "broker.staged": {"broker.transactions", *COORDINATION, *BROKER},
+    "broker.delayed": {"broker.transactions", *COORDINATION, *BROKER},
     "broker.publishing": {"broker.coordination", "broker.partitions", "broker.groups", "broker.transactions", *BROKER},
     # The protocol: `broker` and `wire` meet only in `server`
     "wire": {"buffers", "wire.messages", "record", "codecs", "errors", "topic_partition", "unsigned_varint"},

@@ -11,8 +11,11 @@ from itertools import accumulate
 from typing import NamedTuple, cast
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafkalake.record import layout as at
+from kafkalake.record.arrow_body import body_from_arrow
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.message_set import MessageSet, to_arrow
 
@@ -85,13 +88,45 @@ def build_columns(
         body += data
         body += _PADDING[len(data) & 7]
     header = at.LAYOUT_SIZE
-    numbers[header + at.LEADER_EPOCH] = numbers[header + at.BASE_SEQUENCE] = numbers[header + at.CONTROL_TYPE] = -1
-    numbers[header + at.PRODUCER_ID], numbers[header + at.PRODUCER_EPOCH] = producer_id, producer_epoch
-    numbers[header + at.ATTRIBUTES] = at.ATTRIBUTE_TRANSACTIONAL if transactional else 0
-    numbers[header + at.BASE_TIMESTAMP], numbers[header + at.MAX_TIMESTAMP] = timestamps[0], max(timestamps)
-    numbers[header + at.RECORDS], numbers[header + at.LAST_OFFSET_DELTA] = rows, rows - 1
+    producer = producer_id, producer_epoch, -1
+    _fill_header(numbers, header, rows, (timestamps[0], max(timestamps)), producer, transactional=transactional)
     array = np.array(numbers, dtype=np.int64)
     return ProducerBatch(np.frombuffer(body, dtype=np.uint8), array[:header], array[header:])
+
+
+def build_from_arrow(
+    columns: pa.RecordBatch,
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+) -> ProducerBatch:
+    """Return one batch of the rows of an Arrow batch of `SCHEMA`, at least one. Its offsets count from 0."""
+    body, layout = body_from_arrow(columns)
+    timestamps = columns.column("timestamp").view(pa.int64())
+    header = [0] * at.HEADER_FIELDS
+    times = timestamps[0].as_py(), pc.max(timestamps).as_py()
+    producer = producer_id, producer_epoch, base_sequence
+    _fill_header(header, 0, len(columns), times, producer, transactional=transactional)
+    return ProducerBatch(body, layout, np.array(header, dtype=np.int64))
+
+
+def _fill_header(
+    numbers: list[int],
+    begin: int,
+    rows: int,
+    timestamps: tuple[int, int],
+    producer: tuple[int, int, int],
+    *,
+    transactional: bool,
+) -> None:
+    """Fill a batch header at `begin`. timestamps: the first and the largest. producer: id, epoch, first sequence."""
+    numbers[begin + at.LEADER_EPOCH] = numbers[begin + at.CONTROL_TYPE] = -1
+    numbers[begin + at.PRODUCER_ID], numbers[begin + at.PRODUCER_EPOCH], numbers[begin + at.BASE_SEQUENCE] = producer
+    numbers[begin + at.ATTRIBUTES] = at.ATTRIBUTE_TRANSACTIONAL if transactional else 0
+    numbers[begin + at.BASE_TIMESTAMP], numbers[begin + at.MAX_TIMESTAMP] = timestamps
+    numbers[begin + at.RECORDS], numbers[begin + at.LAST_OFFSET_DELTA] = rows, rows - 1
 
 
 def _header_buffers(headers: HeaderColumns | None, rows: int) -> list[tuple[int, bytes]]:

@@ -39,6 +39,9 @@ MAXIMUM_SEQUENCE = (1 << 31) - 1
 BATCHES_REMEMBERED = 5
 PRODUCERS_MAX = 20_000
 """The maximum number of producer ids without an open transaction per partition. Beyond it the longest idle are removed."""
+HAND_OVER_PRODUCER_ID_MIN = 1 << 62
+"""From here on, producer ids are those of the journal of delayed delivery, one for each of its partitions. They are never removed:
+however long a broker was away, it repeats its last batch."""
 
 ABORT, COMMIT = 0, 1
 
@@ -262,7 +265,7 @@ class Producers:
         idle = [
             (producer.last_append_ms, producer_id)
             for producer_id, producer in self._producers.items()
-            if producer.transaction_offset == NO_OFFSET
+            if producer.transaction_offset == NO_OFFSET and producer_id < HAND_OVER_PRODUCER_ID_MIN
         ]
         for _, producer_id in sorted(idle)[: len(idle) - PRODUCERS_MAX * 9 // 10]:
             del self._producers[producer_id]
@@ -316,7 +319,9 @@ class Producers:
         silent = [
             producer_id
             for producer_id, producer in self._producers.items()
-            if producer.transaction_offset == NO_OFFSET and now_ms - producer.last_append_ms >= expiration_ms
+            if producer.transaction_offset == NO_OFFSET
+            and now_ms - producer.last_append_ms >= expiration_ms
+            and producer_id < HAND_OVER_PRODUCER_ID_MIN
         ]
         for producer_id in silent:
             del self._producers[producer_id]
