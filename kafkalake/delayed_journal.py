@@ -2,7 +2,7 @@
 
 A **waiting record** is a record as its producer sent it, with its due time as its timestamp (ms since 1970). A **note** has no
 key, no value and the timestamp -1. Everything else stands in one header, the first of each record: `HEADER`, with `FIELDS` (80
-bytes, little- endian) and a tail:
+bytes, little-endian) and a tail:
 
     kind        timestamp  tail
     WAITING     due time   the delay id, or nothing
@@ -98,7 +98,7 @@ class Kind(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why records wait no longer: the flags of a FINISHED note."""
+    """The reason why records wait no longer: the flags of a FINISHED note."""
 
     HANDED_OVER = 0
     CANCELLED = 1
@@ -108,7 +108,7 @@ class Reason(IntEnum):
 
 
 class Origin(NamedTuple):
-    """Where the delayed records of one produced batch come from.
+    """The source and the target of the delayed records of one produced batch.
 
     target: the partition to deliver to. source: the partition that the batch was produced to, another one for topics of a level.
     first_sequence: of the whole batch, -1 without idempotence. base_offset: the offset of the batch in the source's log.

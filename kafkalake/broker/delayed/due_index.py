@@ -1,0 +1,191 @@
+"""The waiting records of one journal partition by due time: near ones in memory and in order, far ones in buckets.
+
+    near_end, a full minute, at least one minute ahead: entries before it are in `DueRuns`
+    fine_end, a full hour, at least one hour ahead:     entries before it are in buckets of a minute
+    from there on:                                      entries are in buckets of an hour
+
+A bucket is neither sorted nor searched, so that a new entry costs an append. When its time is near, a bucket of an hour is spread
+over buckets of a minute, and a bucket of a minute moves to the near ones. Together the buckets keep at most `in_memory_max`
+entries in memory. Beyond it the largest are appended to files, which are read once, and only derived from the journal.
+
+**Worked example**, now = 10:00:30: near_end is 10:02, fine_end is 12:00. An entry due at 10:01:10 is near. One due at 10:31:05 is
+in the bucket of the minute 10:31 until 10:30:00, when `advance` sets near_end to 10:32. One due tomorrow at 8:15 is in the bucket
+of that hour until 7:00, then in the bucket of the minute 8:15.
+
+No clock is read. Reading and writing buckets may raise `OSError`, with the entries unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from kafkalake.broker.delayed.due_runs import ENTRY, NO_ENTRIES, DueRuns, Entries
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+
+
+class BucketFiles(Protocol):
+    """Files of entries, by name. All calls raise `OSError` if I/O fails. What was written may be lost by any crash."""
+
+    def append(self, name: str, entries: bytes) -> None:
+        """Append to a file, which is made if it does not exist. If it raises, nothing is appended."""
+        ...
+
+    def read(self, name: str) -> bytes: ...
+
+    def remove(self, name: str) -> None: ...
+
+
+class _Bucket:
+    """Entries of one span of time: in memory, and how many more are in its file."""
+
+    __slots__ = ("held", "parts", "stored")
+
+    def __init__(self) -> None:
+        self.parts: list[Entries] = []
+        self.held = 0
+        self.stored = 0
+
+
+class Buckets:
+    """Entries in buckets of `width_ms`. `name` begins the names of their files."""
+
+    def __init__(self, name: str, width_ms: int, files: BucketFiles) -> None:
+        self._name = name
+        self._width_ms = width_ms
+        self._files = files
+        self._buckets: dict[int, _Bucket] = {}
+        self.held = 0
+        """The number of entries in memory."""
+
+    def __len__(self) -> int:
+        return sum(each.held + each.stored for each in self._buckets.values())
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """The beginning of the first bucket, None without entries."""
+        return min(self._buckets) * self._width_ms if self._buckets else None
+
+    def add(self, entries: Entries) -> None:
+        """Add entries in any order."""
+        numbers = entries["due"] // self._width_ms
+        order = np.argsort(numbers, kind="stable")
+        found, begins = np.unique(numbers[order], return_index=True)
+        for number, part in zip(found.tolist(), np.split(entries[order], begins[1:]), strict=True):
+            bucket = self._buckets.setdefault(number, _Bucket())
+            bucket.parts.append(part)
+            bucket.held += len(part)
+        self.held += len(entries)
+
+    def take_below(self, end_ms: int) -> Iterator[Entries]:
+        """Remove and yield the entries of each bucket before `end_ms`, a multiple of the width."""
+        for number in sorted(each for each in self._buckets if each * self._width_ms < end_ms):
+            entries = self._entries(number, self._buckets[number])
+            bucket = self._buckets.pop(number)
+            self.held -= bucket.held
+            yield entries
+            if bucket.stored:
+                self._files.remove(self._file(number))
+
+    def _entries(self, number: int, bucket: _Bucket) -> Entries:
+        stored = NO_ENTRIES
+        if bucket.stored:
+            data = self._files.read(self._file(number))
+            stored = np.frombuffer(data, dtype=ENTRY, count=bucket.stored)
+        return np.concatenate((stored, *bucket.parts))
+
+    def spill(self) -> None:
+        """Append the entries of the bucket with most of them in memory to its file. Raise `OSError`, with nothing changed."""
+        number, bucket = max(self._buckets.items(), key=lambda each: each[1].held)
+        self._files.append(self._file(number), np.concatenate(bucket.parts).tobytes())
+        self.held -= bucket.held
+        bucket.stored += bucket.held
+        bucket.parts, bucket.held = [], 0
+
+    def close(self) -> None:
+        """Remove the files."""
+        for number, bucket in self._buckets.items():
+            if bucket.stored:
+                self._files.remove(self._file(number))
+        self._buckets.clear()
+        self.held = 0
+
+    def _file(self, number: int) -> str:
+        return f"{self._name}-{number}"
+
+
+class DueIndex:
+    """Entries by due time. Begins at `now_ms`, and is to be advanced at least once a minute while it has any."""
+
+    def __init__(self, now_ms: int, files: BucketFiles, in_memory_max: int) -> None:
+        self._near = DueRuns()
+        self._minutes = Buckets("minute", MINUTE_MS, files)
+        self._hours = Buckets("hour", HOUR_MS, files)
+        self._in_memory_max = in_memory_max
+        self._near_end_ms = self._fine_end_ms = 0
+        self._set_ends(now_ms)
+
+    def __len__(self) -> int:
+        return len(self._near) + len(self._minutes) + len(self._hours)
+
+    @property
+    def near_end_ms(self) -> int:
+        """Entries that are due before this time can be taken and peeked at."""
+        return self._near_end_ms
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """The latest time for the next calls of `advance` and `take`, None without entries."""
+        near = self._near.next_due_ms
+        if near is not None:
+            return near
+        far = [each for each in (self._minutes.next_due_ms, self._hours.next_due_ms) if each is not None]
+        return min(far, default=None)
+
+    def _set_ends(self, now_ms: int) -> None:
+        self._near_end_ms = max(self._near_end_ms, (now_ms // MINUTE_MS + 2) * MINUTE_MS)
+        self._fine_end_ms = max(self._fine_end_ms, (now_ms // HOUR_MS + 2) * HOUR_MS)
+
+    def add(self, entries: Entries) -> None:
+        """Add entries in any order. Raise `OSError` if the buckets' files cannot be written: the entries are added all the same."""
+        due = entries["due"]
+        is_near, is_fine = due < self._near_end_ms, due < self._fine_end_ms
+        self._near.add(entries[is_near])
+        for buckets, chosen in ((self._minutes, is_fine & ~is_near), (self._hours, ~is_fine)):
+            if chosen.any():
+                buckets.add(entries[chosen])
+        self._spill()
+
+    def _spill(self) -> None:
+        if self._minutes.held + self._hours.held > self._in_memory_max:
+            while 2 * (self._minutes.held + self._hours.held) > self._in_memory_max:
+                max(self._hours, self._minutes, key=lambda each: each.held).spill()
+
+    def advance(self, now_ms: int) -> None:
+        """Move the entries that are near at `now_ms` to the near ones. Raise `OSError` if files cannot be read or written."""
+        self._set_ends(now_ms)
+        for entries in self._hours.take_below(self._fine_end_ms):
+            self.add(entries)
+        for entries in self._minutes.take_below(self._near_end_ms):
+            self._near.add(entries)
+
+    def take(self, due_ms: int, limit: int) -> Entries:
+        """Remove and return the first near entries that are due at `due_ms`, at most `limit`, by (due, order, offset)."""
+        return self._near.take(due_ms, limit)
+
+    def peek(self, due_ms: int, limit: int) -> Entries:
+        """Return what `take` would, and keep it."""
+        return self._near.peek(due_ms, limit)
+
+    def count_due(self, due_ms: int) -> int:
+        """Return the number of near entries that are due at `due_ms`."""
+        return self._near.count_due(due_ms)
+
+    def close(self) -> None:
+        """Remove the files. Raise `OSError` if that fails."""
+        self._minutes.close()
+        self._hours.close()

@@ -1,0 +1,182 @@
+"""The state of a journal partition of delayed delivery up to an offset: the records that wait, and what becomes of them.
+
+The state always follows the journal, up to the high watermark, at a start and afterwards: there is no other way in. It reads the
+columns offset, timestamp and headers, many messages at once, so that ten million waiting records are no objects. A record that
+waits is a bit in `waiting` and an entry of `index`. An entry whose bit is gone is dropped when it comes due, so that notes change
+bits only.
+
+Records of a transaction count from its marker on, if that commits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafkalake.broker.delayed.cancels import Cancels
+from kafkalake.broker.delayed.doubles import Doubles
+from kafkalake.broker.delayed.due_index import DueIndex
+from kafkalake.broker.delayed.due_runs import ENTRY, NO_ENTRIES, Entries
+from kafkalake.broker.delayed.hand_overs import HandOvers
+from kafkalake.broker.delayed.offset_set import OffsetSet
+from kafkalake.delayed_journal import (
+    PRODUCER_FIELDS,
+    SEQUENCE_FIELDS,
+    Cancel,
+    Fields,
+    Kind,
+    Note,
+    read_fields,
+    read_note,
+    read_tail,
+    source_of,
+)
+from kafkalake.record import layout as at
+from kafkalake.record.arrays import Int64s
+from kafkalake.record.message_set import MessageSet, to_arrow
+
+COLUMNS = at.OFFSET_COLUMN | at.TIMESTAMP_COLUMN | at.HEADERS_COLUMN
+"""The columns that the state reads."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """The records of a producer in its open transaction."""
+
+    first_offset: int
+    entries: list[Entries] = field(default_factory=list)
+    cancels: list[tuple[Cancel, int]] = field(default_factory=list)
+
+
+class _Rows:
+    """The rows of a message set with their columns."""
+
+    def __init__(self, messages: MessageSet, position: int) -> None:
+        """Read the rows at and above an offset."""
+        table = to_arrow(messages, COLUMNS)
+        headers = messages.headers
+        batch_of_row = np.repeat(np.arange(len(headers)), headers[:, at.RECORDS])
+        offsets = table.column("offset").to_numpy()
+        first = int(np.searchsorted(offsets, position))
+        self.offsets: Int64s = offsets[first:]
+        self.timestamps: Int64s = table.column("timestamp").view(pa.int64()).to_numpy()[first:]
+        self.headers: pa.ListArray = table.column("headers").slice(first)
+        self.fields = read_fields(self.headers)
+        self.batch_of_row: Int64s = batch_of_row[first:]
+        transactional = (headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_TRANSACTIONAL) != 0
+        self.is_transactional: Mask = transactional[self.batch_of_row]
+
+    def entries(self, rows: Mask) -> Entries:
+        """Return the entries of some rows."""
+        found = np.empty(int(np.count_nonzero(rows)), dtype=ENTRY)
+        found["due"], found["offset"] = self.timestamps[rows], self.offsets[rows]
+        found["order"] = self.fields["order"][rows]
+        return found
+
+    def firsts_of_batches(self) -> Fields:
+        """Return the fields of the first row of each batch."""
+        is_first = np.concatenate(([True], np.diff(self.batch_of_row) != 0)) if len(self.fields) else np.zeros(0, bool)
+        found: Fields = self.fields[is_first & (self.fields["kind"] > 0) & (self.fields["kind"] <= Kind.CANCEL)]
+        return found
+
+
+class JournalState:
+    """The state of one journal partition, as of `position`, the next offset to read."""
+
+    def __init__(self, position: int, index: DueIndex) -> None:
+        self.position = position
+        self.waiting = OffsetSet(position)
+        self.index = index
+        self.hand_overs = HandOvers()
+        self.doubles = Doubles()
+        self.cancels = Cancels()
+        self._transactions: dict[int, _Transaction] = {}
+
+    @property
+    def first_undecided(self) -> int:
+        """The first offset of an open transaction, `position` without one."""
+        return min((each.first_offset for each in self._transactions.values()), default=self.position)
+
+    def follow(self, messages: MessageSet) -> Entries:
+        """Follow the next messages of the journal and return the entries that have begun to wait.
+
+        Raise `OSError` if the index cannot write a bucket's file: the state has followed all the same.
+        """
+        if not len(messages) or messages.next_offset <= self.position:
+            return NO_ENTRIES
+        rows = _Rows(messages, self.position)
+        position, self.position = self.position, messages.next_offset
+        found = [self._follow_records(rows)]
+        found += self._follow_transactions(messages.headers[messages.headers[:, at.BASE_OFFSET] >= position], rows)
+        self._follow_notes(rows)
+        added = np.concatenate([each for each in found if len(each)] or [NO_ENTRIES])
+        self.index.add(added)
+        return added
+
+    def _follow_records(self, rows: _Rows) -> Entries:
+        """Follow the waiting records and cancels outside of transactions."""
+        kinds = rows.fields["kind"]
+        entries = rows.entries((kinds == Kind.WAITING) & ~rows.is_transactional)
+        self.waiting.add(entries["offset"])
+        for cancel, offset in self._cancels_in(rows, ~rows.is_transactional):
+            self.cancels.add(cancel, offset)
+        self.doubles.follow(rows.firsts_of_batches())
+        return entries
+
+    @staticmethod
+    def _cancels_in(rows: _Rows, among: Mask) -> list[tuple[Cancel, int]]:
+        found = []
+        for row in np.flatnonzero((rows.fields["kind"] == Kind.CANCEL) & among).tolist():
+            fields = rows.fields[row]
+            cancel = Cancel(source_of(fields), read_tail(rows.headers, row), int(fields["order"]))
+            found.append((cancel, int(rows.offsets[row])))
+        return found
+
+    def _follow_transactions(self, headers: Int64s, rows: _Rows) -> list[Entries]:
+        """Follow transactional batches and markers, and return the entries of those that were committed."""
+        found: list[Entries] = []
+        transactional = headers[(headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_TRANSACTIONAL) != 0]
+        for header in transactional.tolist():
+            producer_id, base = header[at.PRODUCER_ID], header[at.BASE_OFFSET]
+            if not header[at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL:
+                opened = self._transactions.setdefault(producer_id, _Transaction(base))
+                within = (rows.offsets >= base) & (rows.offsets <= base + header[at.LAST_OFFSET_DELTA])
+                opened.entries.append(rows.entries(within & (rows.fields["kind"] == Kind.WAITING)))
+                opened.cancels += self._cancels_in(rows, within)
+                continue
+            ended = self._transactions.pop(producer_id, None)
+            if ended is not None and header[at.CONTROL_TYPE] == 1:
+                found += ended.entries
+                for entries in ended.entries:
+                    self.waiting.add(entries["offset"])
+                for cancel, offset in ended.cancels:
+                    self.cancels.add(cancel, offset)
+        return found
+
+    def _follow_notes(self, rows: _Rows) -> None:
+        """Follow the notes, which are in no transaction."""
+        for row in np.flatnonzero(rows.fields["kind"] > Kind.CANCEL).tolist():
+            fields = rows.fields[row]
+            kind, tail = int(fields["kind"]), read_tail(rows.headers, row)
+            if kind in (Kind.INTENT, Kind.FINISHED):
+                self._follow_note(read_note(fields, tail))
+            elif kind == Kind.SEQUENCES:
+                self.hand_overs.restore(np.frombuffer(tail, dtype=SEQUENCE_FIELDS))
+            elif kind == Kind.PRODUCERS:
+                self.doubles.restore(np.frombuffer(tail, dtype=PRODUCER_FIELDS))
+            elif kind == Kind.SETTLED:
+                self.cancels.settle(int(fields["order"]))
+
+    def _follow_note(self, note: Note) -> None:
+        self.hand_overs.follow(note)
+        if note.kind is Kind.FINISHED:
+            self.waiting.discard(note.offsets)
+
+    def trim(self, start: int) -> None:
+        """Forget what was below the journal's new start."""
+        self.waiting.raise_start(start)
