@@ -31,6 +31,7 @@ LEAVES = {
     "internal_topics",
     "log_starts",
     "machine",
+    "offset_range",
     "ownership",
     "printable",
     "run_blocking",
@@ -46,7 +47,8 @@ JOBS = {"jobs", "spark", "spark.source", *READER, "reader"}
 MAY_IMPORT: dict[str, set[str]] = {
     # The log, and the tables beside it
     "record": {"buffers", "errors"},
-    "storage": {"buffers", "record", "codecs", "errors", "clock", "log_starts", "machine", "ownership", "uuid_text"},
+    "storage": {"buffers", "record", "codecs", "errors", "clock", "log_starts", "machine", "uuid_text"}
+    | {"offset_range", "ownership"},
     "delayed_journal": {"record", "topic_partition"},
     "world": {"storage", "clock"},
     "cluster": {"errors"},

@@ -115,15 +115,17 @@ def current_partitions(rows: Iterable[PartitionRow]) -> list[PartitionRow]:
     return list({(row.topic_id, row.partition): row for row in ordered}.values())
 
 
-def newest_row(published: PartitionRow | None, reported: PartitionRow, *, keeps_stable: bool) -> PartitionRow:
+def newest_row(published: PartitionRow | None, reported: PartitionRow, stable_max: int | None = None) -> PartitionRow:
     """Return the row to publish for a partition that its leader has reported. No offset goes back.
 
     A report of an older leader epoch changes nothing. A leader that was elected uncleanly may have lost records: then offsets end
-    with its log. keeps_stable: the last stable offset stays as published, but for a higher log start.
+    with its log. stable_max: the last stable offset to publish at most, but for a higher one that is published, or log start.
     """
     start = reported.log_start_offset
+    if stable_max is not None and stable_max < reported.last_stable_offset:
+        reported = replace(reported, last_stable_offset=max(stable_max, start))
     if published is None:
-        return replace(reported, last_stable_offset=start) if keeps_stable else reported
+        return reported
     if reported.leader_epoch < published.leader_epoch:
         return published
     goes_on = (
@@ -131,15 +133,14 @@ def newest_row(published: PartitionRow | None, reported: PartitionRow, *, keeps_
         and reported.high_watermark >= published.high_watermark
         and reported.last_stable_offset >= published.last_stable_offset
     )
-    if goes_on and not keeps_stable:
+    if goes_on:
         return reported
     end = reported.log_end_offset
-    stable = published.last_stable_offset
     return replace(
         reported,
         log_start_offset=raised_log_start(start, published.log_start_offset, end),
         high_watermark=min(max(reported.high_watermark, published.high_watermark), end),
-        last_stable_offset=min(max(stable, start if keeps_stable else reported.last_stable_offset), end),
+        last_stable_offset=min(max(published.last_stable_offset, reported.last_stable_offset), end),
     )
 
 

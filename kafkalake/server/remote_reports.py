@@ -17,7 +17,7 @@ from kafkalake.client.peers import Channel, Peers
 from kafkalake.client.requests import REPORT_CHANGES
 from kafkalake.errors import BrokerUnavailableError, error_for_code
 from kafkalake.run_blocking import RunBlocking
-from kafkalake.server.report_messages import Step, journal_report, links_of, partition_report, topics_of
+from kafkalake.server.report_messages import Step, ended_transactions, journal_report, partition_report, topics_of
 from kafkalake.wire.messages.reports import ReportChangesRequest, ReportChangesResponse
 
 TIMEOUT_MS = 2_000
@@ -35,12 +35,21 @@ class RemoteReports:
 
     async def poll(self, controller_epoch: int, acknowledged: Acknowledgement) -> Status:
         published = [acknowledged.published.get(kind, -1) for kind in Kind]
-        answer = await self._ask(controller_epoch, Step.POLL, published=published, kept=topics_of(acknowledged.kept))
+        hidden = sorted(acknowledged.hidden or ())
+        answer = await self._ask(
+            controller_epoch,
+            Step.POLL,
+            published=published,
+            kept=topics_of(acknowledged.kept),
+            knows_hidden=acknowledged.hidden is not None,
+            hidden_partitions=[partition for partition, _ in hidden],
+            hidden_positions=[position for _, position in hidden],
+        )
         return Status(frozenset(kind for kind in Kind if kind in answer.changed), answer.is_marked)
 
     async def hold(self, controller_epoch: int) -> HeldWaves:
         answer = await self._ask(controller_epoch, Step.HOLD)
-        return HeldWaves(frozenset(answer.coordinated), links_of(answer.unfinished), links_of(answer.links))
+        return HeldWaves(frozenset(answer.coordinated), ended_transactions(answer))
 
     async def partitions(self, controller_epoch: int) -> PartitionReport:
         parts = await self._report(controller_epoch, Kind.PARTITIONS)

@@ -13,9 +13,12 @@ from kafkalake.broker.publishing.report_rows import (
     encode_journal,
     encode_partitions,
 )
-from kafkalake.broker.publishing.reports import JournalReport, Kind, Links, PartitionReport
+from kafkalake.broker.publishing.reports import HeldWaves, JournalReport, Kind, PartitionReport
+from kafkalake.broker.transactions.cut import EndedTransaction
+from kafkalake.errors import BrokerUnavailableError
+from kafkalake.offset_range import OffsetRange
 from kafkalake.topic_partition import TopicPartition
-from kafkalake.wire.messages.reports import ReportChangesResponse, ReportedTopic, ReportedWave
+from kafkalake.wire.messages.reports import ReportChangesResponse, ReportedTopic
 
 
 class Step(IntEnum):
@@ -40,14 +43,37 @@ def partitions_of(topics: Iterable[ReportedTopic]) -> frozenset[TopicPartition]:
     return frozenset((topic.name, index) for topic in topics for index in topic.partitions)
 
 
-def waves_of(links: Links) -> list[ReportedWave]:
-    """Return sets of partitions as messages."""
-    return [ReportedWave(topics=topics_of(each)) for each in links]
+def held_response(held: HeldWaves) -> ReportChangesResponse:
+    """Return held waves as a response: of each range the numbers of its transaction, topic and partition, and two offsets."""
+    topics: dict[str, int] = {}
+    numbers: list[int] = []
+    offsets: list[int] = []
+    for number, transaction in enumerate(held.transactions):
+        for (topic, partition), of_partition in transaction.ranges.items():
+            numbers += (number, topics.setdefault(topic, len(topics)), partition)
+            offsets += of_partition
+    return ReportChangesResponse(
+        coordinated=sorted(held.coordinated),
+        transaction_partitions=[each.position[0] for each in held.transactions],
+        transaction_positions=[each.position[1] for each in held.transactions],
+        range_topics=[*topics],
+        range_numbers=numbers,
+        range_offsets=offsets,
+    )
 
 
-def links_of(waves: Iterable[ReportedWave]) -> Links:
-    """Return the sets of partitions in messages."""
-    return [partitions_of(each.topics) for each in waves]
+def ended_transactions(answer: ReportChangesResponse) -> list[EndedTransaction]:
+    """Return the transactions of held waves. Raise `BrokerUnavailableError` if they are malformed."""
+    numbers, offsets, topics = iter(answer.range_numbers), iter(answer.range_offsets), answer.range_topics
+    ranges: list[dict[TopicPartition, OffsetRange]] = [{} for _ in answer.transaction_positions]
+    try:
+        positions = list(zip(answer.transaction_partitions, answer.transaction_positions, strict=True))
+        triples = zip(numbers, numbers, numbers, strict=True)
+        for (number, topic, partition), first, last in zip(triples, offsets, offsets, strict=True):
+            ranges[number][topics[topic], partition] = OffsetRange(first, last)
+    except (ValueError, IndexError) as error:
+        raise BrokerUnavailableError(f"a report of transactions is malformed: {error}") from error
+    return list(map(EndedTransaction, positions, ranges))
 
 
 def partition_parts(report: PartitionReport) -> list[ReportChangesResponse]:

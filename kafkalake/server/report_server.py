@@ -11,10 +11,10 @@ from kafkalake.errors import InvalidRequestError
 from kafkalake.run_blocking import RunBlocking
 from kafkalake.server.report_messages import (
     Step,
+    held_response,
     journal_parts,
     partition_parts,
     partitions_of,
-    waves_of,
 )
 from kafkalake.wire.messages.reports import ReportChangesRequest, ReportChangesResponse
 
@@ -34,15 +34,14 @@ class ReportServer:
         match asked.step:
             case Step.POLL:
                 published = dict(zip(Kind, asked.published, strict=False))
-                status = await reports.poll(epoch, Acknowledgement(published, partitions_of(asked.kept)))
+                hidden = frozenset(zip(asked.hidden_partitions, asked.hidden_positions, strict=False))
+                acknowledged = Acknowledgement(
+                    published, partitions_of(asked.kept), hidden if asked.knows_hidden else None
+                )
+                status = await reports.poll(epoch, acknowledged)
                 return ReportChangesResponse(changed=sorted(status.changed), is_marked=status.is_marked)
             case Step.HOLD:
-                held = await reports.hold(epoch)
-                return ReportChangesResponse(
-                    coordinated=sorted(held.coordinated),
-                    unfinished=waves_of(held.unfinished),
-                    links=waves_of(held.links),
-                )
+                return held_response(await reports.hold(epoch))
             case Step.REPORT if asked.kind in list(Kind):
                 return await self._part(epoch, Kind(asked.kind), asked.part)
             case Step.RELEASE:

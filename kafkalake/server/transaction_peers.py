@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.partitions.pending_append import ACKS_ALL
-from kafkalake.broker.transactions.decisions import Marker
+from kafkalake.broker.transactions.decisions import Marker, MarkerResult
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.broker.transactions.transaction_peers import (
     AdmissionRequest,
@@ -21,6 +21,7 @@ from kafkalake.broker.transactions.transaction_peers import (
 from kafkalake.client.peers import Peers
 from kafkalake.client.requests import ADMIT_TO_TXN, KNOWN_TRANSACTIONS, PRODUCE_TO_LEADER, WRITE_TXN_MARKERS
 from kafkalake.errors import BrokerUnavailableError, KafkaError, error_for_code
+from kafkalake.offset_range import OffsetRange
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.messages.offsets import TopicIndexes
 from kafkalake.wire.messages.records import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -30,6 +31,7 @@ from kafkalake.wire.messages.transactions import (
     AddPartitionsToTxnTransaction,
     KnownTransactionsRequest,
     WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
     WriteTxnMarkersRequest,
 )
 from kafkalake.wire.record_batch import encode_batch
@@ -46,7 +48,7 @@ class ConnectedTransactionPeers:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
-    async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[ErrorClass | None]:
+    async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[MarkerResult]:
         ends: dict[_Ending, list[TopicPartition]] = defaultdict(list)
         for each in markers:
             ends[each.marker, each.coordinator_epoch].append(each.partition)
@@ -65,11 +67,11 @@ class ConnectedTransactionPeers:
             ]
         )
         response = await self._peers.ask(broker_id, WRITE_TXN_MARKERS, request)
-        results: dict[tuple[_Ending, TopicPartition], ErrorClass | None] = {}
+        results: dict[tuple[_Ending, TopicPartition], MarkerResult] = {}
         for end, written in zip(ends, response.markers, strict=False):
             for topic in written.topics:
                 for found in topic.partitions:
-                    results[end, (topic.name, found.partition_index)] = _error(found.error_code)
+                    results[end, (topic.name, found.partition_index)] = _marker_result(found)
         try:
             return [results[(each.marker, each.coordinator_epoch), each.partition] for each in markers]
         except KeyError as missing:
@@ -150,6 +152,12 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, list[
     for name, index in partitions:
         topics.setdefault(name, []).append(index)
     return topics.items()
+
+
+def _marker_result(found: WritableTxnMarkerPartitionResult) -> MarkerResult:
+    if found.error_code or found.last_offset < 0:
+        return _error(found.error_code)
+    return OffsetRange(found.first_offset, found.last_offset)
 
 
 def _error(code: int) -> ErrorClass | None:

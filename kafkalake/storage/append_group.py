@@ -11,20 +11,30 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkalake.errors import InvalidRecordError, KafkaError, as_value
+from kafkalake.offset_range import OffsetRange
 from kafkalake.record import layout as at
 from kafkalake.record.batch import ProducerBatch
-from kafkalake.storage.producer_state import EndMarker, PendingProducers, Producers, SequencedBatch
+from kafkalake.storage.producer_state import (
+    EndMarker,
+    PendingProducers,
+    Producers,
+    SequencedBatch,
+)
 from kafkalake.storage.replay import attempt_of
 
 
 class AppendResult(NamedTuple):
-    """The place of a batch. Offsets inclusive. `log_append_time_ms` is -1 for CreateTime. `duplicate`: it was already appended."""
+    """The place of a batch. Offsets inclusive. `log_append_time_ms` is -1 for CreateTime. `duplicate`: it was already appended.
+
+    ended: of a marker, the records of the transaction that it has ended, None if none was open.
+    """
 
     base_offset: int
     last_offset: int
     log_append_time_ms: int
     log_start_offset: int
     duplicate: bool = False
+    ended: OffsetRange | None = None
 
 
 Answer = AppendResult | KafkaError

@@ -148,8 +148,9 @@ class Log(LogFollower):
             offset = group.add(control_batch(marker, group.now_ms), 0, 0)
             with self._access.guarded("append"):
                 self._write(group, self._state.producers.aborted_by(marker, offset))
+            ended = self._state.producers.range_of(marker.producer_id, offset)
             self._state.producers.end(marker, offset, group.now_ms)
-            return AppendResult(offset, offset, -1, self._state.log_start_offset)
+            return AppendResult(offset, offset, -1, self._state.log_start_offset, ended=ended)
 
     def append_replica(self, messages: Buffer, segment_base_offset: int, *, ends_segment: bool = False) -> Appended:
         """Append whole messages of the leader (bytes-like, from `read_replica`) as they are, and return their place.

@@ -31,6 +31,7 @@ from kafkalake.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
+from kafkalake.offset_range import OffsetRange
 
 NO_PRODUCER_ID = -1
 NO_OFFSET = -1
@@ -287,6 +288,15 @@ class Producers:
     def open_transactions(self) -> dict[int, int]:
         """Return the first offset of each open transaction by producer id, in the order of their begin."""
         return dict(self._open)
+
+    def range_of(self, producer_id: int, end_offset: int) -> OffsetRange | None:
+        """Return the range of a producer's open transaction, None if it has none. `end_offset`: a bound of the range."""
+        first = self._open.get(producer_id)
+        if first is None:
+            return None
+        known = self._producers.get(producer_id)
+        is_sequenced = known is not None and known.batches and known.batches[-1].base_offset >= first
+        return OffsetRange(first, known.batches[-1].last_offset if known and is_sequenced else end_offset - 1)
 
     def end(self, marker: EndMarker, offset: int, now_ms: int) -> AbortedTransaction | None:
         """End the producer's transaction after its marker was written at `offset`. Return the transaction if aborted."""

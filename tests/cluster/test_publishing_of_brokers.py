@@ -34,9 +34,7 @@ pytestmark = pytest.mark.process
 
 INTERVAL_MS = 300
 PARTITIONS = 6
-PRODUCERS = 1
-"""A transaction that is open in some partitions only hides those of other producers there and not elsewhere, as from consumers:
-of several producers not all would be seen whole."""
+PRODUCERS = 3
 TIMEOUT_S = 60.0
 SETTINGS = {"metadata.publish.interval.ms": str(INTERVAL_MS)}
 KILL_S = float(os.environ.get("WHOLE_S", "6"))

@@ -23,7 +23,8 @@ from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.staged.appending import StagedFileAppender, Target
 from kafkalake.broker.staged.request import StagedFile
 from kafkalake.broker.staged.service import StagedAppends
-from kafkalake.broker.transactions.decisions import Marker
+from kafkalake.broker.transactions.cut import UNKNOWN
+from kafkalake.broker.transactions.decisions import Marker, error_of
 from kafkalake.broker.transactions.ending import EndRequest
 from kafkalake.broker.transactions.requests import ProducerResult
 from kafkalake.broker.transactions.transaction_peers import AdmissionRequest, BatchRequest, MarkerRequest
@@ -43,6 +44,7 @@ from kafkalake.errors import (
     TransactionCoordinatorFencedError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.offset_range import OffsetRange
 from kafkalake.process.node import Node
 from kafkalake.server.transaction_peers import ConnectedTransactionPeers
 from kafkalake.storage.staging import staging_path
@@ -109,14 +111,15 @@ class Asking:
         offsets = self.broker.groups.journal.key("group")
         marker = Marker(7_000, 0, committed=True)
         results = await self.peers.write_markers(7, [MarkerRequest(each, marker, 0) for each in (P0, offsets, GONE)])
-        assert results == [None, None, UnknownTopicOrPartitionError]
+        assert results[0] == OffsetRange(0, 0)
+        assert list(map(error_of, results)) == [None, None, UnknownTopicOrPartitionError]
         assert partition.log.last_stable_offset == 2
         found = self.broker.groups.offsets.fetch("group", [P0], require_stable=True)[P0]
         assert found is not None and not isinstance(found, type) and found.offset == 5
         late = await self.peers.write_markers(7, [MarkerRequest(P0, marker, each) for each in (-1, 0, 99)])
-        assert late == [TransactionCoordinatorFencedError, None, CoordinatorNotAvailableError], (
-            "no coordinator has epoch 99"
-        )
+        assert late[1] == OffsetRange(UNKNOWN, 2), "a marker that has ended nothing, after the records"
+        errors = [TransactionCoordinatorFencedError, None, CoordinatorNotAvailableError]
+        assert list(map(error_of, late)) == errors, "no coordinator has epoch 99"
 
     async def check_staged_files(self, lake: Path) -> None:
         """The asking broker coordinates a write, and this one leads its partitions."""

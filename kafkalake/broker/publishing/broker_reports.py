@@ -62,9 +62,10 @@ class BrokerReports:
     def status(self) -> Status:
         """The kinds of changes that there are, and whether markers are among them."""
         changed = {kind for kind, journal in self._journals.items() if journal.has_changes}
-        if self._partitions.changes or self._waves.has_links:
+        has_unpublished = self._waves.has_unpublished
+        if self._partitions.changes or has_unpublished:
             changed.add(Kind.PARTITIONS)
-        return Status(frozenset(changed), self._partitions.changes.is_marked or self._waves.has_links)
+        return Status(frozenset(changed), self._partitions.changes.is_marked or has_unpublished)
 
     async def poll(self, controller_epoch: int, acknowledged: Acknowledgement) -> Status:
         self._follow(controller_epoch)
@@ -72,15 +73,16 @@ class BrokerReports:
         for kind, journal in self._journals.items():
             journal.acknowledge(published.get(kind, -1))
         sequence = published.get(Kind.PARTITIONS, -1)
-        if self._partitions.changes.acknowledge(sequence, acknowledged.kept):
-            self._waves.published(acknowledged.kept)
+        is_last = self._partitions.changes.acknowledge(sequence, acknowledged.kept)
+        if is_last and acknowledged.hidden is not None:
+            self._waves.published(acknowledged.hidden)
         self._reached(ReportPoint.ACKNOWLEDGED)
         return self.status
 
     async def hold(self, controller_epoch: int) -> HeldWaves:
         self._follow(controller_epoch)
         await wait_for_call(self._waves.hold)
-        held = HeldWaves(self._coordinated(), self._waves.unfinished(), self._waves.report_links())
+        held = HeldWaves(self._coordinated(), self._waves.report())
         self._reached(ReportPoint.HELD)
         return held
 

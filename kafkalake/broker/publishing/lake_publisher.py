@@ -6,15 +6,17 @@ acknowledged with the next round. Whoever becomes the controller goes on with th
 was not acknowledged. One broker alone takes the same way, without a network.
 
 **Barrier.** If markers of transactions were written since the last publish, new waves of them are held on all brokers while the
-positions are taken. Where that does not succeed (a hold ran out, a coordinator does not answer), the publish keeps the last stable
-offset of every partition that has such markers, and where a wave has not ended, of those that transactions link to it.
+positions are taken. The publish then hides the transactions that some partition does not show whole (`transactions.cut`): those of
+waves that have not ended, of leaders that do not answer, and behind open ones. Where the barrier does not succeed (a hold ran out,
+a coordinator does not answer), it keeps the last stable offset of every partition that has such markers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import cache
 from typing import Protocol, TypeVar
@@ -34,7 +36,8 @@ from kafkalake.broker.publishing.reports import (
     ReportingBroker,
     Status,
 )
-from kafkalake.broker.transactions.linked_partitions import publish_closure
+from kafkalake.broker.publishing.shown_partitions import has_all_coordinators, leader_of, shown_partitions
+from kafkalake.broker.transactions.cut import UNKNOWN, Cut, EndedTransaction, LogEnds, decide_cut
 from kafkalake.clock import Clock
 from kafkalake.cluster.image import NO_LEADER, ClusterImage
 from kafkalake.errors import BrokerRefusedError, KafkaLakeError, NotControllerError, as_value
@@ -85,15 +88,25 @@ class _Term:
         self.rows = rows
         self.acknowledged: dict[int, Acknowledgement] = {}
         self.unanswered_ms: dict[int, int] = {}
+        self.log_ends: LogEnds = {}
         self.has_rows_of: frozenset[str] = frozenset()
         """The topics of the last publish."""
         self._topics_of: ClusterImage | None = None
         self._topic_ids: frozenset[str] = frozenset()
 
-    def acknowledge(self, broker_id: int, kind: Kind, sequence: int, kept: frozenset[TopicPartition]) -> None:
-        """Note that a report of a broker is committed."""
-        known = self.acknowledged.get(broker_id, Acknowledgement())
-        self.acknowledged[broker_id] = Acknowledgement({**known.published, kind: sequence}, kept)
+    def acknowledge(self, broker_id: int, sequence: int, cut: Cut, transactions: Iterable[EndedTransaction]) -> None:
+        """Note that a broker's report of partitions is committed, with the cut through the transactions that it reported."""
+        hidden = None if cut.hidden is None else cut.hidden.intersection(each.position for each in transactions)
+        published = {**self._known(broker_id).published, Kind.PARTITIONS: sequence}
+        self.acknowledged[broker_id] = Acknowledgement(published, frozenset(cut.positions), hidden)
+
+    def acknowledge_journal(self, broker_id: int, kind: Kind, sequence: int) -> None:
+        """Note that a coordinator's report is committed."""
+        known = self._known(broker_id)
+        self.acknowledged[broker_id] = replace(known, published={**known.published, kind: sequence})
+
+    def _known(self, broker_id: int) -> Acknowledgement:
+        return self.acknowledged.get(broker_id, Acknowledgement())
 
     def topic_ids(self, image: ClusterImage) -> frozenset[str]:
         """Return the ids of the topics, as text."""
@@ -266,9 +279,9 @@ class LakePublisher:
         if held is not None and not (released.keys() == statuses.keys() and all(released.values())):
             held = None
         image = self._image_of(term)
-        kept = self._kept(image, list(reports.values()), held)
+        cut = await self._cut(term, image, list(reports.values()), held)
         topic_ids = term.topic_ids(image)
-        state = term.rows.prepare(reports.values(), topic_ids, _leaders(image), kept, self._clock.now_ms())
+        state = term.rows.prepare(reports.values(), topic_ids, _leaders(image), cut.positions, self._clock.now_ms())
         self._reached(PublishPoint.COLLECTED)
         cost_ms = 0
         if state is not None:
@@ -277,7 +290,7 @@ class LakePublisher:
             term.rows.committed(state)
         term.has_rows_of = topic_ids
         for broker_id, report in reports.items():
-            term.acknowledge(broker_id, Kind.PARTITIONS, report.sequence, kept)
+            term.acknowledge(broker_id, report.sequence, cut, () if held is None else held[broker_id].transactions)
         return cost_ms
 
     def _image_of(self, term: _Term) -> ClusterImage:
@@ -287,41 +300,19 @@ class LakePublisher:
             raise NotControllerError()
         return image
 
-    def _kept(
-        self, image: ClusterImage, reports: Sequence[PartitionReport], held: Mapping[int, HeldWaves] | None
-    ) -> frozenset[TopicPartition]:
-        """Return the partitions whose last stable offset stays as published. `held`: None if waves may have begun meanwhile.
-
-        A broker that does not follow the newest image yet may have left out partitions that it leads by it.
-        """
+    async def _cut(
+        self, term: _Term, image: ClusterImage, reports: Sequence[PartitionReport], held: Mapping[int, HeldWaves] | None
+    ) -> Cut:
+        """Return up to where transactions are shown. `held`: None if waves may have begun meanwhile."""
         marked: frozenset[TopicPartition] = frozenset().union(*(report.marked for report in reports))
-        if held is None or not self._has_all_coordinators(image, held):
-            return marked
-        links = [link for waves in held.values() for link in waves.links]
-        if not links and not marked:
-            return frozenset()
-        answered = {report.broker_id for report in reports if report.image_version >= image.version}
-        unfinished = {each for waves in held.values() for wave in waves.unfinished for each in wave}
-        silent = {each for link in links for each in link if not self._is_reported(image, each, answered)}
-        return publish_closure(unfinished | silent, links)
-
-    def _has_all_coordinators(self, image: ClusterImage, held: Mapping[int, HeldWaves]) -> bool:
-        """Return whether each partition of the transactions' journal is coordinated by a broker that holds its waves."""
-        topic = self._topics.find(TRANSACTION_JOURNAL)
-        leaders = () if topic is None else image.partitions.get(topic.topic_id, ())
-        return all(each.leader in held and index in held[each.leader].coordinated for index, each in enumerate(leaders))
-
-    def _is_reported(self, image: ClusterImage, partition: TopicPartition, answered: set[int]) -> bool:
-        """Return whether the position of a partition is known: its leader has reported, or its topic is gone."""
-        leader = self._leader_of(image, partition)
-        return leader is None or leader in answered
-
-    def _leader_of(self, image: ClusterImage, partition: TopicPartition) -> int | None:
-        """Return the leader of a partition, None if there is no such partition."""
-        name, index = partition
-        topic = self._topics.find(name)
-        found = None if topic is None else image.partition((topic.topic_id, index))
-        return None if found is None else found.leader
+        if held is None or not has_all_coordinators(image, self._topics, held):
+            return Cut(dict.fromkeys(marked, UNKNOWN), None, term.log_ends)
+        transactions = [each for waves in held.values() for each in waves.transactions]
+        partitions = shown_partitions(image, self._topics, term.rows, reports, transactions)
+        log_ends = term.log_ends
+        cut: Cut = await self._run_blocking(lambda: decide_cut(transactions, partitions, log_ends))
+        term.log_ends = cut.log_ends
+        return cut
 
     # Journals
 
@@ -342,14 +333,13 @@ class LakePublisher:
             cost_ms = await self._commit(lambda: commit(list(reports.values())))
             self._reached(PublishPoint.JOURNAL_COMMITTED)
         for broker_id, report in reports.items():
-            kept = term.acknowledged.get(broker_id, Acknowledgement()).kept
-            term.acknowledge(broker_id, kind, report.sequence, kept)
+            term.acknowledge_journal(broker_id, kind, report.sequence)
         return cost_ms
 
     def _is_current(self, image: ClusterImage, kind: Kind, broker_id: int, report: JournalReport) -> bool:
         """Return whether a broker leads the partitions of the journal that it reports. Else the next leader reports their rows."""
         journal = GROUP_JOURNAL if kind is Kind.GROUP_OFFSETS else TRANSACTION_JOURNAL
-        leaders = (self._leader_of(image, (journal, partition)) for partition in report.positions)
+        leaders = (leader_of(image, self._topics, (journal, partition)) for partition in report.positions)
         return all(leader in (broker_id, NO_LEADER) for leader in leaders)
 
     def _commit_group_offsets(self, reports: Sequence[JournalReport]) -> None:

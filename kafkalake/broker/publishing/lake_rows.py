@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from kafkalake.broker.publishing.reports import PartitionReport
@@ -31,18 +31,22 @@ class LakeRows:
         self._uncertain: set[int] = set()
         """Leaders whose rows a failed publish may have replaced."""
 
+    def find(self, topic_id: str, partition: int) -> PartitionRow | None:
+        """Return the published row of a partition."""
+        return self._rows.get((topic_id, partition))
+
     def prepare(
         self,
         reports: Iterable[PartitionReport],
         topic_ids: Collection[str],
         leader_of: Callable[[str, int], int],
-        kept: Collection[TopicPartition],
+        stable_max: Mapping[TopicPartition, int],
         now_ms: int,
     ) -> PublishedState | None:
         """Return what the reports change, None if that is nothing.
 
         `topic_ids`: those of the cluster's topics; the rows of others go. `leader_of` returns the leader of a partition of a topic
-        id by the newest image: what another broker reports of it is late, and dropped. `kept`: see `newest_row`.
+        id by the newest image: what another broker reports of it is late, and dropped. `stable_max`: see `newest_row`.
         """
         rows = {key: row for key, row in self._rows.items() if key[0] in topic_ids}
         leaders = self._uncertain | {row.leader for key, row in self._rows.items() if key not in rows}
@@ -58,8 +62,7 @@ class LakeRows:
                 if key[0] not in topic_ids or is_late(key, broker_id):
                     continue
                 known = rows.get(key)
-                keeps_stable = (reported.topic, reported.partition) in kept
-                row = newest_row(known, reported, keeps_stable=keeps_stable)
+                row = newest_row(known, reported, stable_max.get((reported.topic, reported.partition)))
                 if row != known:
                     rows[key] = row
                     leaders |= {row.leader} if known is None else {row.leader, known.leader}

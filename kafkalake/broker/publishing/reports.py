@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from kafkalake.broker.transactions.cut import EndedTransaction, JournalPosition
 from kafkalake.metadata.tables.schemas import GroupOffsetRow, PartitionRow, SegmentKey, SegmentRow, TransactionRow
 from kafkalake.topic_partition import TopicPartition
 
@@ -26,18 +27,19 @@ class Kind(IntEnum):
 
 
 JournalRow = GroupOffsetRow | TransactionRow
-Links = Sequence[frozenset[TopicPartition]]
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
     """The sequences of the last reports that are published.
 
-    kept: the partitions whose last stable offset was not published with the others.
+    kept: the partitions whose last stable offset was not published with the others. hidden: the transactions reported by the
+    broker that are not shown, None if that is not known.
     """
 
     published: Mapping[Kind, int] = field(default_factory=dict)
     kept: frozenset[TopicPartition] = frozenset()
+    hidden: frozenset[JournalPosition] | None = None
 
 
 class Status(NamedTuple):
@@ -50,13 +52,12 @@ class Status(NamedTuple):
 class HeldWaves(NamedTuple):
     """The waves of markers of a broker that begins none.
 
-    coordinated: the partitions of the transactions' journal that it coordinates. unfinished: the partitions of each wave that has
-    begun and did not end. links: those of all waves since the last publish.
+    coordinated: the partitions of the transactions' journal that it coordinates. transactions: those that have markers and are not
+    published.
     """
 
     coordinated: frozenset[int]
-    unfinished: Links
-    links: Links
+    transactions: Sequence[EndedTransaction]
 
 
 @dataclass(frozen=True, slots=True)

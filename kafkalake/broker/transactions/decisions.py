@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from kafkalake.broker.coordination.decisions import Decision
+from kafkalake.broker.coordination.decisions import Decision, ErrorClass
+from kafkalake.offset_range import OffsetRange
 from kafkalake.topic_partition import TopicPartition
 
 
@@ -17,6 +18,15 @@ class Marker:
     producer_id: int
     epoch: int
     committed: bool
+
+
+MarkerResult: TypeAlias = "ErrorClass | OffsetRange | None"
+"""The result of a marker: its error, or the records of the transaction that it has ended, None if they are not known."""
+
+
+def error_of(result: MarkerResult) -> ErrorClass | None:
+    """Return the error of a marker."""
+    return None if isinstance(result, OffsetRange) else result
 
 
 @dataclass(frozen=True, slots=True)

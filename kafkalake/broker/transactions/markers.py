@@ -15,12 +15,14 @@ from kafkalake.broker.partitions.append_queue import AppendQueue
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.topics import Topics
-from kafkalake.broker.transactions.decisions import Marker
+from kafkalake.broker.transactions.cut import UNKNOWN
+from kafkalake.broker.transactions.decisions import Marker, MarkerResult, error_of
 from kafkalake.broker.transactions.remote_admission import MarkerWatch
 from kafkalake.broker.transactions.remote_markers import NEVER_WRITTEN, Done, RemoteMarkers
 from kafkalake.broker.transactions.waves import Waves
 from kafkalake.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import GROUP_JOURNAL
+from kafkalake.offset_range import OffsetRange
 from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
 from kafkalake.topic_partition import TopicPartition
 
@@ -71,15 +73,25 @@ class MarkerWriter:
         self._watch = watch
         self._remote = new_remote(self)
 
-    def __call__(self, partition: TopicPartition, marker: Marker, coordinator_epoch: int, done: Done) -> None:
+    def __call__(
+        self,
+        partition: TopicPartition,
+        marker: Marker,
+        coordinator_epoch: int,
+        done: Callable[[ErrorClass | None], None],
+    ) -> None:
         """Write the coordinator's marker as `Markers` defines it, after a hold of the waves."""
 
-        def settled(error: ErrorClass | None) -> None:
+        def settled(result: MarkerResult) -> None:
+            error = error_of(result)
             if error in NEVER_WRITTEN:
                 self._remote.abandon(marker.producer_id)
                 self._waves.abandon(marker.producer_id)
-            elif error is None or error is UnknownTopicOrPartitionError:
-                self._waves.written(partition, marker.producer_id)
+            elif error is UnknownTopicOrPartitionError:
+                self._waves.written(partition, marker.producer_id, None)
+            elif error is None:
+                records = result if isinstance(result, OffsetRange) else OffsetRange(UNKNOWN, UNKNOWN)
+                self._waves.written(partition, marker.producer_id, records)
             done(error)
 
         def write() -> None:
@@ -102,7 +114,7 @@ class MarkerWriter:
         self._remote.stop()
 
     def write(self, partition: Partition, marker: Marker, coordinator_epoch: int, done: Done) -> None:
-        """Append a marker and call `done` once, later, with the error or None. One of another broker is sent again if it fails."""
+        """Append a marker and call `done` once, later. One of another broker is sent again if it fails."""
         end = EndMarker(
             marker.producer_id, marker.epoch, COMMIT if marker.committed else ABORT, coordinator_epoch=coordinator_epoch
         )
@@ -122,6 +134,6 @@ class MarkerWriter:
                 self._offsets.end_transaction(
                     partition.index, marker.producer_id, committed=marker.committed, position=result.base_offset
                 )
-            done(None)
+            done(result.ended or OffsetRange(UNKNOWN, result.base_offset))
 
         self._queue.add(pending, settled)

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
-from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Timers
 from kafkalake.broker.coordination.waiting import wait_for_call
-from kafkalake.broker.transactions.decisions import Marker
+from kafkalake.broker.transactions.decisions import Marker, MarkerResult, error_of
 from kafkalake.broker.transactions.transaction_peers import MarkerRequest, TransactionPeers
 from kafkalake.cluster.image import NO_LEADER
 from kafkalake.errors import (
@@ -41,7 +40,7 @@ MARKERS_MAX = 1_000
 PAUSE_MS = 20
 PAUSE_MS_MAX = 1_000
 
-Done = Callable[[ErrorClass | None], None]
+Done = Callable[[MarkerResult], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +82,7 @@ class RemoteMarkers:
         self._work: dict[_Lane, asyncio.Task[None]] = {}
 
     def write(self, partition: TopicPartition, marker: Marker, coordinator_epoch: int, done: Done) -> None:
-        """Have a marker written. `done` is called once: with None, `UnknownTopicOrPartitionError` or one of `NEVER_WRITTEN`.
+        """Have a marker written. `done` is called once: with its records, `UnknownTopicOrPartitionError` or one of `NEVER_WRITTEN`.
 
         It is not called after `abandon`, nor if the same marker is asked for again: then the later `done` is.
         """
@@ -109,14 +108,14 @@ class RemoteMarkers:
     def _is_wanted(self, pending: _Pending) -> bool:
         return self._pending.get(pending.request.marker.producer_id, {}).get(pending.request.partition) is pending
 
-    def _settle(self, pending: _Pending, error: ErrorClass | None) -> None:
+    def _settle(self, pending: _Pending, result: MarkerResult) -> None:
         if self._is_wanted(pending):
             producer_id = pending.request.marker.producer_id
             of_producer = self._pending[producer_id]
             del of_producer[pending.request.partition]
             if not of_producer:
                 del self._pending[producer_id]
-            call_isolated(CallbackLoop.COORDINATED, pending.done, error)
+            call_isolated(CallbackLoop.COORDINATED, pending.done, result)
 
     def _route(self, pending: _Pending) -> None:
         """Queue a marker for the leader that its partition has now."""
@@ -177,7 +176,7 @@ class RemoteMarkers:
 
     async def _send(self, broker_id: int, batch: Sequence[_Pending]) -> bool:
         """Send markers, settle those with a final answer, queue those that were refused, and return whether there was an answer."""
-        results: Sequence[ErrorClass | None]
+        results: Sequence[MarkerResult]
         try:
             results = await self._peers.write_markers(broker_id, [pending.request for pending in batch])
             assert len(results) == len(batch)
@@ -187,9 +186,10 @@ class RemoteMarkers:
         except Exception:
             logger.exception("markers not sent broker=%d markers=%d", broker_id, len(batch))
             return False
-        for pending, refusal in zip(batch, results, strict=True):
+        for pending, result in zip(batch, results, strict=True):
+            refusal = error_of(result)
             if refusal is None or refusal in NEVER_WRITTEN:
-                self._settle(pending, refusal)
+                self._settle(pending, result)
             elif self._is_wanted(pending):
                 logger.warning(
                     "marker refused, it is sent again broker=%d partition=%s-%d error=%s",

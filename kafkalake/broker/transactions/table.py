@@ -9,6 +9,7 @@ from kafkalake.broker.coordination.automata import MachineSlot
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.table import JournaledTable
 from kafkalake.broker.transactions.records import Record, TransactionRecord
+from kafkalake.broker.transactions.states import State
 from kafkalake.broker.transactions.transaction import Transaction
 from kafkalake.broker.transactions.waves import Waves
 from kafkalake.errors import InvalidRequestError
@@ -92,8 +93,8 @@ class TransactionTable(JournaledTable[TransactionEntry, ChangedTransaction]):
             self._note_wave(partition, position, record, loading=shard.loading)
 
     def _note_wave(self, partition: int, position: int, record: TransactionRecord, *, loading: bool) -> None:
-        if record.state.is_prepared:
-            self._waves.prepared(partition, position, record.producer_id, record.partitions, loading=loading)
+        if record.state is State.PREPARE_COMMIT:
+            self._waves.committed(partition, position, record.producer_id, record.partitions, loading=loading)
         elif record.state.is_settled:
             for producer_id in (record.producer_id, record.previous_producer_id):
                 self._waves.completed(partition, producer_id)

@@ -10,9 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
-from kafkalake.broker.transactions.decisions import Marker
+from kafkalake.broker.transactions.decisions import Marker, MarkerResult
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.errors import BrokerUnavailableError, KafkaError
 from kafkalake.record.batch import ProducerBatch
@@ -61,7 +60,7 @@ class KnownTransactions(NamedTuple):
 class TransactionPeers(Protocol):
     """The other brokers. Each question raises `BrokerUnavailableError` if there is no answer: it may or may not have arrived."""
 
-    async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[ErrorClass | None]:
+    async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[MarkerResult]:
         """Have markers written by the leader of their partitions, and return the result of each."""
         ...
 
@@ -83,7 +82,7 @@ class TransactionPeers(Protocol):
 class NoTransactionPeers:
     """`TransactionPeers` of a broker that is alone."""
 
-    async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[ErrorClass | None]:
+    async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[MarkerResult]:
         raise BrokerUnavailableError(f"broker {broker_id} cannot be reached from here")
 
     async def admit(self, broker_id: int, writes: Sequence[AdmissionRequest]) -> Sequence[PartitionResults]:

@@ -4,47 +4,104 @@ A wave is all markers of one transaction. While waves are held, none begins; tho
 partitions. Positions that are taken meanwhile have each other transaction whole: so one version of `partitions` shows it in all
 partitions or in none, whatever broker leads them. A hold ends by itself after `HOLD_MS`. The publish then does without it.
 
-Until the last stable offsets with its markers are published, the partitions of a wave stay linked. A coordinator that takes over
-finds the links in the journal, which is not trimmed before them (`first_unpublished`).
+A committed transaction is reported with the ranges of its records until a version shows it (`cut`). A coordinator that takes over
+finds it in the journal, which is not trimmed before it (`first_unpublished`), without the ranges.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.journal import Timers
-from kafkalake.broker.transactions.linked_partitions import LinkedPartitions
+from kafkalake.broker.transactions.cut import (
+    UNFINISHED,
+    UNKNOWN,
+    EndedTransaction,
+    JournalPosition,
+    group_by_links,
+    merge,
+)
+from kafkalake.offset_range import OffsetRange
 from kafkalake.topic_partition import TopicPartition
 
 HOLD_MS = 500
 """Longest time in which no transaction ends because of a publish."""
 DRAIN_MS = 100
 """Longest wait for the waves under way."""
+TRANSACTIONS_MAX = 1_000
+"""Transactions that are kept one by one. If there are more, those of one partition of the journal that share partitions with each
+other are taken for one. Then there are as many as sets of partitions at most."""
 RECORDS_MAX = 1_000_000
-"""Records of the journal that are kept for links at most. A publisher that is that far behind may show half of a transaction."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A transaction that has to get its markers.
-
-    position: of its Prepare record. is_resumed: an earlier coordinator may have begun.
-    """
-
-    position: int
-    partitions: Collection[TopicPartition]
-    is_resumed: bool
+"""Records of the journal that are kept for the next coordinator at most. If it takes over from one that is that far behind, a
+version may show half of a transaction."""
 
 
 @dataclass(slots=True)
-class _Links:
-    """The partitions that waves link. first: by partition of the journal, the position of the first of their Prepare records."""
+class _Committed:
+    """A transaction from its Prepare record on, at `position` in the journal.
 
-    linked: LinkedPartitions = field(default_factory=LinkedPartitions)
-    first: dict[int, int] = field(default_factory=dict)
+    lacking: partitions without a marker, as far as it is known. is_begun: some may have one.
+    """
+
+    position: int
+    ranges: dict[TopicPartition, OffsetRange]
+    lacking: set[TopicPartition]
+    is_begun: bool
+
+    def reported(self, journal_partition: int) -> EndedTransaction:
+        unfinished = dict.fromkeys(self.lacking, OffsetRange(UNKNOWN, UNFINISHED))
+        return EndedTransaction((journal_partition, self.position), {**self.ranges, **unfinished})
+
+
+class _Ended:
+    """The transactions of one partition of the journal that have ended and are not published."""
+
+    def __init__(self) -> None:
+        self._reported: dict[int, EndedTransaction] = {}
+        self._new: dict[int, EndedTransaction] = {}
+        """By position, or a number of several taken for one."""
+        self._first_of: dict[int, int] = {}
+        """The first position of several that are taken for one, by their number."""
+        self._merges = 0
+
+    def __len__(self) -> int:
+        return len(self._reported) + len(self._new)
+
+    def add(self, transaction: EndedTransaction) -> None:
+        self._new[transaction.position[1]] = transaction
+
+    def merge(self) -> None:
+        """Take those that share partitions for one, with a number below 0 that no other merge gives."""
+        kept = self._reported | self._new
+        newest = max(kept, default=0) << 20
+        self._reported, self._new = {}, {}
+        for linked in group_by_links(kept.values()):
+            numbers = [each.position[1] for each in linked]
+            if len(linked) == 1:
+                self._new[numbers[0]] = linked[0]
+                continue
+            self._merges += 1
+            merged = -newest - self._merges
+            self._first_of[merged] = min(self._first_of.get(number, number) for number in numbers)
+            self._new[merged] = EndedTransaction((linked[0].position[0], merged), merge(linked))
+        self._first_of = {number: first for number, first in self._first_of.items() if number in self._new}
+
+    def first(self, end: int) -> int:
+        """Return the first position that is needed, at most `end`."""
+        kept = self._reported.keys() | self._new.keys()
+        return min(end, *(self._first_of.get(number, number) for number in kept)) if kept else end
+
+    def report(self) -> Iterable[EndedTransaction]:
+        self._reported |= self._new
+        self._new = {}
+        return self._reported.values()
+
+    def published(self, hidden: Collection[JournalPosition]) -> None:
+        """Forget those that were reported, but for hidden ones."""
+        self._reported = {number: each for number, each in self._reported.items() if each.position in hidden}
 
 
 class Waves:
@@ -52,12 +109,13 @@ class Waves:
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._prepared: defaultdict[int, dict[int, _Prepared]] = defaultdict(dict)
-        """By partition of the journal and producer id."""
+        self._committed: defaultdict[int, dict[int, _Committed]] = defaultdict(dict)
+        """Those without a completion in the journal, by partition of the journal and producer id."""
+        self._ended: defaultdict[int, _Ended] = defaultdict(_Ended)
+        """By partition of the journal."""
+        self._merge_from = TRANSACTIONS_MAX
         self._waves: dict[int, set[TopicPartition]] = {}
         """Producer id -> the partitions whose marker is under way."""
-        self._reported = _Links()
-        self._new = _Links()
         self._held_back: list[Callable[[], None]] | None = None
         self._drained: list[Callable[[], None]] = []
         self._alarm: object = None
@@ -69,32 +127,38 @@ class Waves:
 
     # What the journal says
 
-    def prepared(
+    def committed(
         self, partition: int, position: int, producer_id: int, partitions: Collection[TopicPartition], *, loading: bool
     ) -> None:
-        """Note a Prepare record. `loading`: it was read again, so some of the markers may be written."""
-        self._prepared[partition][producer_id] = _Prepared(position, partitions, loading)
+        """Note the Prepare record of a commit. `loading`: it was read again, so some of the markers may be written."""
+        self._committed[partition][producer_id] = _Committed(position, {}, set(partitions), loading)
 
     def completed(self, partition: int, producer_id: int) -> None:
         """Note that all markers of a producer's transaction are written, as the journal says."""
-        done = self._prepared[partition].pop(producer_id, None)
-        if done is not None and done.partitions:
-            self._new.linked.link(done.partitions)
-            self._new.first[partition] = min(done.position, self._new.first.get(partition, done.position))
+        done = self._committed[partition].pop(producer_id, None)
+        if done is not None and (done.lacking or done.ranges):
+            ended = dict.fromkeys(done.lacking, OffsetRange(UNKNOWN, UNKNOWN))
+            self._ended[partition].add(EndedTransaction((partition, done.position), {**done.ranges, **ended}))
+            self._bound()
+
+    def _bound(self) -> None:
+        """Keep fewer, in which more is taken for one, once there are too many."""
+        if sum(map(len, self._ended.values())) > self._merge_from:
+            for ended in self._ended.values():
+                ended.merge()
+            self._merge_from = TRANSACTIONS_MAX + sum(map(len, self._ended.values()))
 
     def forget(self, partition: int) -> None:
-        """Forget the waves of a partition of the journal that another broker leads now. That one finds their links in it."""
-        if self._is_stopped:
-            return
-        self._prepared.pop(partition, None)
-        for links in (self._reported, self._new):
-            links.first.pop(partition, None)
+        """Forget the transactions of a partition of the journal that another broker leads now. That one finds them in it."""
+        if not self._is_stopped:
+            self._committed.pop(partition, None)
+            self._ended.pop(partition, None)
 
     def first_unpublished(self, partition: int, end: int) -> int:
-        """Return the first position of a journal's partition that is needed for links, at most `end`."""
-        found = [links.first.get(partition, end) for links in (self._reported, self._new)]
-        prepared = [each.position for each in self._prepared.get(partition, {}).values()]
-        return max(min(end, *found, *prepared), end - RECORDS_MAX)
+        """Return the first position of a journal's partition with a transaction that is not published, at most `end`."""
+        first = min((each.position for each in self._committed.get(partition, {}).values()), default=end)
+        ended = self._ended.get(partition)
+        return max(min(end, first) if ended is None else ended.first(min(end, first)), end - RECORDS_MAX)
 
     # Markers
 
@@ -104,28 +168,45 @@ class Waves:
             self._held_back.append(lambda: self.begin(key, producer_id, write))
             return
         self._waves.setdefault(producer_id, set()).add(key)
+        if (transaction := self._transaction(producer_id)) is not None:
+            transaction.is_begun = True
         write()
 
-    def written(self, key: TopicPartition, producer_id: int) -> None:
-        """Note a marker that is written, or need not be."""
+    def _transaction(self, producer_id: int) -> _Committed | None:
+        found = (each[producer_id] for each in self._committed.values() if producer_id in each)
+        return next(found, None)
+
+    def written(self, key: TopicPartition, producer_id: int, records: OffsetRange | None) -> None:
+        """Note a marker that is written, with the records that it has ended, or one that need not be."""
+        transaction = self._transaction(producer_id)
+        if transaction is not None and key in transaction.lacking:
+            transaction.lacking.discard(key)
+            if records is not None:
+                transaction.ranges[key] = records
         wave = self._waves.get(producer_id)
         if wave is None:
             return
         wave.discard(key)
         if not wave:
-            self.abandon(producer_id)
+            self._end(producer_id)
 
     def abandon(self, producer_id: int) -> None:
-        """Note that no marker of a producer is under way any more."""
+        """Note that this broker writes no marker of a producer any more, as another one coordinates it, or will."""
+        transaction = self._transaction(producer_id)
+        if transaction is not None and not self._is_stopped:
+            transaction.is_begun = False
+        self._end(producer_id)
+
+    def _end(self, producer_id: int) -> None:
         if self._waves.pop(producer_id, None) is not None and not self._waves:
             self._drain()
 
     # The hold
 
     @property
-    def has_links(self) -> bool:
-        """Return whether partitions are linked by transactions that are not published, or by those that get markers now."""
-        return bool(self._reported.linked or self._new.linked or self._waves)
+    def has_unpublished(self) -> bool:
+        """Return whether there are transactions that are not published, or markers under way."""
+        return bool(self._waves) or any(self._ended.values())
 
     def hold(self, drained: Callable[[None], None]) -> None:
         """Begin no wave from now on, and call `drained` once, when those under way have ended or `DRAIN_MS` have passed.
@@ -163,35 +244,17 @@ class Waves:
             call_isolated(CallbackLoop.COORDINATED, begin)
         return waiting is not None
 
-    def unfinished(self) -> list[frozenset[TopicPartition]]:
-        """Return the partitions of each wave that has not ended."""
-        return [
-            frozenset(each.partitions)
-            for prepared in self._prepared.values()
-            for producer_id, each in prepared.items()
-            if each.is_resumed or producer_id in self._waves
-        ]
+    def report(self) -> list[EndedTransaction]:
+        """Return the transactions that have markers and are not published, for `published`."""
+        found = [each for ended in self._ended.values() for each in ended.report()]
+        for partition, committed in self._committed.items():
+            found += [each.reported(partition) for each in committed.values() if each.is_begun]
+        return found
 
-    def report_links(self) -> list[frozenset[TopicPartition]]:
-        """Return which partitions the transactions link that are not published, for `published`.
-
-        Among them are those whose markers are all written, but not yet their completion in the journal.
-        """
-        for linked in self._new.linked.sets():
-            self._reported.linked.link(linked)
-        for partition, position in self._new.first.items():
-            self._reported.first.setdefault(partition, position)
-        self._new = _Links()
-        for prepared in self._prepared.values():
-            for each in prepared.values():
-                self._reported.linked.link(each.partitions)
-        return self._reported.linked.sets()
-
-    def published(self, kept: Collection[TopicPartition]) -> None:
-        """Forget the links that were reported, but for those of partitions whose last stable offset was kept."""
-        self._reported.linked.retain(kept)
-        if not self._reported.linked:
-            self._reported = _Links()
+    def published(self, hidden: Collection[JournalPosition]) -> None:
+        """Forget the transactions that were reported and had ended, but for those that are hidden."""
+        for ended in self._ended.values():
+            ended.published(hidden)
 
     def _drain(self) -> None:
         waiting, self._drained = self._drained, []

@@ -1,6 +1,7 @@
 """WriteTxnMarkers (27), version 1: end transactions in partitions. For brokers and administrators.
 
 Answered when the markers are in the logs. A marker in `__consumer_offsets` also ends the transaction for groups' offsets.
+Own fields tell coordinators which records each marker has ended.
 *Different from Kafka:* an epoch that no coordinator has yet, as far as this broker follows the image, is refused with
 COORDINATOR_NOT_AVAILABLE, and a coordinator sends the marker again. A log that takes it would refuse all real ones.
 """
@@ -13,15 +14,17 @@ from functools import partial
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topics
-from kafkalake.broker.transactions.decisions import Marker
+from kafkalake.broker.transactions.decisions import Marker, MarkerResult
 from kafkalake.errors import ClusterAuthorizationError, CoordinatorNotAvailableError, KafkaError
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
+from kafkalake.offset_range import OffsetRange
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.group_lookup import code_of
 from kafkalake.server.request import Request
-from kafkalake.wire.messages.offsets import PartitionResult, TopicResult
 from kafkalake.wire.messages.transactions import (
+    WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
@@ -41,7 +44,7 @@ class _Markers:
         self._request = request
         self._asked = request.body.markers
         self._left = 0
-        self._results: dict[tuple[int, str, int], ErrorClass | None] = {}
+        self._results: dict[tuple[int, str, int], MarkerResult] = {}
 
     def start(self, refusal: ErrorClass | None) -> Generator[None, None, None]:
         keys = yield from self._keys()
@@ -79,8 +82,8 @@ class _Markers:
                 yield
         return keys
 
-    def _written(self, key: tuple[int, str, int], error: ErrorClass | None) -> None:
-        self._results[key] = error
+    def _written(self, key: tuple[int, str, int], result: MarkerResult) -> None:
+        self._results[key] = result
         self._left -= 1
         if not self._left:
             self._reply()
@@ -93,14 +96,20 @@ class _Markers:
         for number, asked in enumerate(self._asked):
             markers.append(WritableTxnMarkerResult(producer_id=asked.producer_id, topics=(topics := [])))
             for topic in asked.topics:
-                topics.append(TopicResult(name=topic.name, partitions=(partitions := [])))
+                topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=(partitions := [])))
                 for index in topic.partition_indexes:
-                    error = self._results[number, topic.name, index]
-                    partitions.append(PartitionResult(partition_index=index, error_code=code_of(error)))
+                    partitions.append(_result_of(index, self._results[number, topic.name, index]))
                     yield
                 yield
             yield
         return WriteTxnMarkersResponse(markers=markers)
+
+
+def _result_of(index: int, result: MarkerResult) -> WritableTxnMarkerPartitionResult:
+    if isinstance(result, OffsetRange):
+        first, last = result
+        return WritableTxnMarkerPartitionResult(partition_index=index, first_offset=first, last_offset=last)
+    return WritableTxnMarkerPartitionResult(partition_index=index, error_code=code_of(result))
 
 
 def _newest_epoch(topics: Topics) -> int:

@@ -13,10 +13,6 @@ class ReportedTopic(Message):
     partitions: Sequence[int] = ()
 
 
-class ReportedWave(Message):
-    topics: Sequence[ReportedTopic] = ()
-
-
 class ReportChangesRequest(Message):
     controller_epoch: int = -1
     step: int = 0
@@ -24,6 +20,9 @@ class ReportChangesRequest(Message):
     part: int = 0
     published: Sequence[int] = ()
     kept: Sequence[ReportedTopic] = ()
+    knows_hidden: bool = False
+    hidden_partitions: Sequence[int] = ()
+    hidden_positions: Sequence[int] = ()
 
 
 class ReportChangesResponse(Response):
@@ -33,8 +32,11 @@ class ReportChangesResponse(Response):
     was_held: bool = False
     is_swapped: bool = False
     coordinated: Sequence[int] = ()
-    unfinished: Sequence[ReportedWave] = ()
-    links: Sequence[ReportedWave] = ()
+    transaction_partitions: Sequence[int] = ()
+    transaction_positions: Sequence[int] = ()
+    range_topics: Sequence[str] = ()
+    range_numbers: Sequence[int] = ()
+    range_offsets: Sequence[int] = ()
     marked: Sequence[ReportedTopic] = ()
     sequence: int = -1
     image_version: int = 0

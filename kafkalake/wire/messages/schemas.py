@@ -19,6 +19,12 @@ from kio.schema.fetch.v18.response import FetchResponse as KafkasFetchResponse
 from kio.schema.fetch.v18.response import PartitionData as KafkasPartitionData
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v1.header import ResponseHeader
+from kio.schema.write_txn_markers.v1.response import (
+    WritableTxnMarkerPartitionResult as KafkasMarkerPartitionResult,
+)
+from kio.schema.write_txn_markers.v1.response import WritableTxnMarkerResult as KafkasMarkerResult
+from kio.schema.write_txn_markers.v1.response import WritableTxnMarkerTopicResult as KafkasMarkerTopicResult
+from kio.schema.write_txn_markers.v1.response import WriteTxnMarkersResponse as KafkasWriteTxnMarkersResponse
 from kio.static.constants import EntityType
 from kio.static.primitive import i8, i16, i32, i64
 
@@ -131,6 +137,35 @@ class FetchResponse(KafkasFetchResponse):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WritableTxnMarkerPartitionResult(KafkasMarkerPartitionResult):
+    """Kafka's, with the offsets of the first and the last record of the transaction that the marker has ended."""
+
+    first_offset: i64 = field(metadata={"kafka_type": "int64", "tag": OWN_FROM}, default=i64(-1))
+    last_offset: i64 = field(metadata={"kafka_type": "int64", "tag": OWN_FROM + 1}, default=i64(-1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritableTxnMarkerTopicResult(KafkasMarkerTopicResult):
+    """Kafka's, with our partitions."""
+
+    partitions: tuple[WritableTxnMarkerPartitionResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritableTxnMarkerResult(KafkasMarkerResult):
+    """Kafka's, with our topics."""
+
+    topics: tuple[WritableTxnMarkerTopicResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTxnMarkersResponse(KafkasWriteTxnMarkersResponse):
+    """Kafka's, with our markers."""
+
+    markers: tuple[WritableTxnMarkerResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSegmentRequest:
     __type__: ClassVar = EntityType.request
     __version__: ClassVar[i16] = i16(0)
@@ -199,18 +234,6 @@ class ReportedTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedWave:
-    """Partitions that belong together."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(REPORT_CHANGES_KEY)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    topics: tuple[ReportedTopic, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportChangesRequest:
     __type__: ClassVar = EntityType.request
     __version__: ClassVar[i16] = i16(0)
@@ -223,6 +246,9 @@ class ReportChangesRequest:
     part: i32 = field(metadata={"kafka_type": "int32"})
     published: tuple[i64, ...] = field(metadata={"kafka_type": "int64"})
     kept: tuple[ReportedTopic, ...]
+    knows_hidden: bool = field(metadata={"kafka_type": "bool"})
+    hidden_partitions: tuple[i32, ...] = field(metadata={"kafka_type": "int32"})
+    hidden_positions: tuple[i64, ...] = field(metadata={"kafka_type": "int64"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,8 +265,11 @@ class ReportChangesResponse:
     was_held: bool = field(metadata={"kafka_type": "bool"})
     is_swapped: bool = field(metadata={"kafka_type": "bool"})
     coordinated: tuple[i32, ...] = field(metadata={"kafka_type": "int32"})
-    unfinished: tuple[ReportedWave, ...]
-    links: tuple[ReportedWave, ...]
+    transaction_partitions: tuple[i32, ...] = field(metadata={"kafka_type": "int32"})
+    transaction_positions: tuple[i64, ...] = field(metadata={"kafka_type": "int64"})
+    range_topics: tuple[str, ...] = field(metadata={"kafka_type": "string"})
+    range_numbers: tuple[i32, ...] = field(metadata={"kafka_type": "int32"})
+    range_offsets: tuple[i64, ...] = field(metadata={"kafka_type": "int64"})
     marked: tuple[ReportedTopic, ...]
     sequence: i64 = field(metadata={"kafka_type": "int64"})
     image_version: i64 = field(metadata={"kafka_type": "int64"})
@@ -363,6 +392,7 @@ _REQUESTS: dict[tuple[int, int], type] = {
 }
 _RESPONSES: dict[tuple[int, int], type] = {
     (1, 18): FetchResponse,
+    (27, 1): WriteTxnMarkersResponse,
     (UPDATE_IMAGE_KEY, 0): UpdateImageResponse,
     (REPORT_CHANGES_KEY, 0): ReportChangesResponse,
     (FETCH_SEGMENT_KEY, 0): FetchSegmentResponse,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafkalake.wire.messages.message import Message, Response
-from kafkalake.wire.messages.offsets import TopicIndexes, TopicResult
+from kafkalake.wire.messages.offsets import TopicIndexes
 
 
 class InitProducerIdRequest(Message):
@@ -99,9 +99,21 @@ class WriteTxnMarkersRequest(Message):
     markers: Sequence[WritableTxnMarker] = ()
 
 
+class WritableTxnMarkerPartitionResult(Message):
+    partition_index: int = 0
+    error_code: int = 0
+    first_offset: int = -1
+    last_offset: int = -1
+
+
+class WritableTxnMarkerTopicResult(Message):
+    name: str = ""
+    partitions: Sequence[WritableTxnMarkerPartitionResult] = ()
+
+
 class WritableTxnMarkerResult(Message):
     producer_id: int = 0
-    topics: Sequence[TopicResult] = ()
+    topics: Sequence[WritableTxnMarkerTopicResult] = ()
 
 
 class WriteTxnMarkersResponse(Response):

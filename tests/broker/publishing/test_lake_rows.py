@@ -48,7 +48,8 @@ class Lake:
         self.brokers[self.leaders[partition[1]]].moved(partition)
 
     def prepare(self, *reports: PartitionReport, kept: Collection[TopicPartition] = ()) -> PublishedState | None:
-        return self.rows.prepare(reports, TOPICS, lambda _, index: self.leaders[index], kept, NOW_MS)
+        stable_max = dict.fromkeys(kept, -1)
+        return self.rows.prepare(reports, TOPICS, lambda _, index: self.leaders[index], stable_max, NOW_MS)
 
     def publish(self, kept: Collection[TopicPartition] = ()) -> bool:
         """Ask all brokers, commit, acknowledge. Return whether there was a commit."""

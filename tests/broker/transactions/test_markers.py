@@ -22,15 +22,17 @@ from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
+from kafkalake.broker.transactions.cut import UNFINISHED, UNKNOWN, EndedTransaction
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.markers import MarkerWriter, WriteMarkers
 from kafkalake.broker.transactions.remote_admission import MarkerWatch
 from kafkalake.broker.transactions.remote_markers import RemoteMarkers
 from kafkalake.broker.transactions.transaction_peers import NoTransactionPeers
-from kafkalake.broker.transactions.waves import HOLD_MS, Waves
+from kafkalake.broker.transactions.waves import HOLD_MS, TRANSACTIONS_MAX, Waves
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.config.layers import Settings
 from kafkalake.errors import InvalidProducerEpochError, KafkaStorageError, UnknownTopicOrPartitionError
+from kafkalake.offset_range import OffsetRange
 from kafkalake.ownership import Ownership
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log
@@ -104,11 +106,12 @@ class World:
 
     def prepare(self, *indexes: int) -> None:
         partitions = [("clicks", index) for index in indexes]
-        self.waves.prepared(0, 0, PRODUCER_ID, partitions, loading=False)
+        self.waves.committed(0, 0, PRODUCER_ID, partitions, loading=False)
 
     def unfinished(self) -> list[set[int]]:
-        """The partitions of the waves that have not ended."""
-        return [{index for _, index in wave} for wave in self.waves.unfinished()]
+        """The partitions of the transactions with markers that may lack some."""
+        found = [each.ranges for each in self.waves.report()]
+        return [{index for _, index in each} for each in found if UNFINISHED in {last for _, last in each.values()}]
 
 
 @pytest.fixture
@@ -208,20 +211,77 @@ def test_a_hold_waits_for_the_wave_under_way_and_lets_its_markers_through(w: Wor
     assert (drained, w.unfinished()) == ([None], [])
 
 
-def test_a_transaction_links_its_partitions_before_the_journal_has_its_completion(w: World) -> None:
-    both = frozenset({("clicks", 0), ("clicks", 1)})
+def test_a_transaction_is_reported_with_its_records_until_it_is_shown(w: World) -> None:
     w.prepare(0, 1)
-    for index in (0, 1):
-        w.write(index)
-        w.mark(index)
+    assert w.waves.report() == [], "no partition has a marker"
+    w.write(0)
+    w.write(0, sequence=1)
+    w.write(1)
+    w.mark(0)
+    w.mark(1)
     w.turn()
-    assert w.unfinished() == []
-    assert w.waves.report_links() == [both]
+    whole = EndedTransaction((0, 0), {("clicks", 0): OffsetRange(0, 1), ("clicks", 1): OffsetRange(0, 0)})
+    assert w.waves.report() == [whole], "before the journal has its completion"
     w.waves.completed(0, PRODUCER_ID)
     w.waves.published(())
-    assert w.waves.report_links() == [both], "completed after the report"
+    assert w.waves.report() == [whole], "completed after the report"
+    w.waves.published({(0, 0)})
+    assert w.waves.report() == [whole], "hidden"
+    assert (w.waves.has_unpublished, w.waves.first_unpublished(0, 9)) == (True, 0)
     w.waves.published(())
-    assert w.waves.report_links() == []
+    assert (w.waves.report(), w.waves.has_unpublished, w.waves.first_unpublished(0, 9)) == ([], False, 9)
+
+
+def test_of_a_transaction_that_a_coordinator_finds_only_the_partitions_are_known(w: World) -> None:
+    partitions = [("clicks", 0), ("clicks", 1)]
+    w.waves.committed(0, 5, PRODUCER_ID, partitions, loading=True)
+    assert w.unfinished() == [{0, 1}], "some of its markers may be written"
+    w.write(0)
+    w.mark(0)
+    w.mark(0)
+    w.mark(1)
+    w.turn()
+    found = {("clicks", 0): OffsetRange(0, 0), ("clicks", 1): OffsetRange(UNKNOWN, 0)}
+    assert w.waves.report() == [EndedTransaction((0, 5), found)], (
+        "a marker without a transaction comes after its records"
+    )
+    w.waves.completed(0, PRODUCER_ID)
+    w.waves.committed(0, 7, 8, partitions, loading=True)
+    w.waves.completed(0, 8)
+    unknown = dict.fromkeys(partitions, OffsetRange(UNKNOWN, UNKNOWN))
+    assert w.waves.report() == [EndedTransaction((0, 5), found), EndedTransaction((0, 7), unknown)]
+    w.waves.forget(0)
+    assert w.waves.report() == []
+
+
+def test_too_many_transactions_are_taken_for_as_many_as_share_no_partition(w: World) -> None:
+    def commit(number: int, index: int) -> None:
+        partitions = [("clicks", index), ("views", index)]
+        w.waves.committed(0, number, number, partitions, loading=False)
+        for each in partitions:
+            w.waves.begin(each, number, lambda: None)
+            w.waves.written(each, number, OffsetRange(number, number + 1))
+        w.waves.completed(0, number)
+
+    for number in range(3, 3 + TRANSACTIONS_MAX):
+        commit(number, number % 2)
+    w.waves.report()
+    assert len(w.waves.report()) == TRANSACTIONS_MAX
+    last = 3 + TRANSACTIONS_MAX
+    commit(last, 1)
+    merged = w.waves.report()
+    assert [each.position[0] for each in merged] == [0, 0]
+    assert {each.ranges["views", index] for each in merged for index in (0, 1) if ("views", index) in each.ranges} == {
+        OffsetRange(4, last),
+        OffsetRange(3, last + 1),
+    }
+    assert w.waves.first_unpublished(0, 10_000) == 3
+    commit(last + 1, 0)
+    assert len(w.waves.report()) == 3
+    w.waves.published({each.position for each in merged})
+    assert w.waves.report() == merged
+    w.waves.published(())
+    assert w.waves.first_unpublished(0, 10_000) == 10_000
 
 
 def test_a_hold_runs_out(w: World) -> None:

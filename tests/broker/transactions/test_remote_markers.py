@@ -13,7 +13,7 @@ from manual_clock import ManualClock
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.partitions.purgatory import Timers
-from kafkalake.broker.transactions.decisions import Marker
+from kafkalake.broker.transactions.decisions import Marker, MarkerResult, error_of
 from kafkalake.broker.transactions.remote_markers import Done, RemoteMarkers
 from kafkalake.broker.transactions.transaction_peers import MarkerRequest
 from kafkalake.cluster.image import NO_LEADER, sole_replica
@@ -22,6 +22,7 @@ from kafkalake.errors import (
     KafkaStorageError,
     NotLeaderOrFollowerError,
     ProducerFencedError,
+    TransactionCoordinatorFencedError,
     UnknownTopicOrPartitionError,
 )
 from kafkalake.storage.producer_state import ABORT, EndMarker
@@ -98,7 +99,7 @@ def test_a_marker_that_comes_late_ends_nothing_of_the_next_transaction(c: TwoBro
             (answer,) = node.end(producer, v2=True)
             await c.go(lambda n=transaction: len(c.network.sent) == 1 + n and ended(c)())  # type: ignore[misc]
         assert isinstance(late, MarkerRequest)
-        results: list[ErrorClass | None] = []
+        results: list[MarkerResult] = []
         other.markers.write(other.partition, late.marker, late.coordinator_epoch, results.append)
         other.turn()
         assert results == [InvalidProducerEpochError]
@@ -185,7 +186,7 @@ def test_a_marker_of_a_former_coordinator_that_comes_late_is_refused(c: TwoBroke
         for epoch in (2, 1):
             other.markers.write(other.partition, marker, epoch, results.append)
         other.turn()
-        assert [None if each is None else each.label for each in results] == [None, "TRANSACTION_COORDINATOR_FENCED"]
+        assert list(map(error_of, results)) == [None, TransactionCoordinatorFencedError]
 
     run(scenario())
 
@@ -245,7 +246,7 @@ class Others:
         self.refuses: dict[TopicPartition, ErrorClass] = {}
         self.requests: list[list[TopicPartition]] = []
 
-    async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[ErrorClass | None]:
+    async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[MarkerResult]:
         self.requests.append([each.partition for each in markers])
         await asyncio.sleep(0)
         return [self.refuses.get(each.partition) for each in markers]
@@ -260,7 +261,7 @@ class Sender:
         self.others = Others()
         self.leaders: dict[TopicPartition, int] = {}
         self.here: list[TopicPartition] = []
-        self.done: dict[TopicPartition, list[ErrorClass | None]] = {}
+        self.done: dict[TopicPartition, list[MarkerResult]] = {}
         self.markers = RemoteMarkers(0, self._leader, self.others, self.timers, self._write_here)  # type: ignore[arg-type]
 
     def _leader(self, partition: TopicPartition) -> int:

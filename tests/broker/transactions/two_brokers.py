@@ -28,6 +28,8 @@ from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.transactions.admission import Admission
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
+from kafkalake.broker.transactions.cut import UNFINISHED
+from kafkalake.broker.transactions.decisions import MarkerResult
 from kafkalake.broker.transactions.ending import CLIENT_VERSION_2, EndRequest
 from kafkalake.broker.transactions.markers import MarkerWriter
 from kafkalake.broker.transactions.remote_admission import MarkerWatch, RemoteAdmission
@@ -81,10 +83,10 @@ class Network:
     def release(self) -> None:
         self._released.set()
 
-    async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[ErrorClass | None]:
+    async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[MarkerResult]:
         await self._before(markers)
         receiver = self._brokers[broker_id]
-        results: list[ErrorClass | None] = await receiver.receive(markers)
+        results: list[MarkerResult] = await receiver.receive(markers)
         return await self._after(results)
 
     async def admit(self, broker_id: int, writes: Sequence[AdmissionRequest]) -> Sequence[PartitionResults]:
@@ -173,8 +175,8 @@ class Member:
 
     # What the handlers do
 
-    async def receive(self, markers: Sequence[MarkerRequest]) -> list[ErrorClass | None]:
-        results: dict[int, ErrorClass | None] = {}
+    async def receive(self, markers: Sequence[MarkerRequest]) -> list[MarkerResult]:
+        results: dict[int, MarkerResult] = {}
         found = {}
         for number, each in enumerate(markers):
             try:
@@ -262,8 +264,9 @@ class Member:
 
     @property
     def unfinished(self) -> int:
-        """The number of waves that have not ended."""
-        return len(self.waves.unfinished())
+        """The number of transactions with markers that may lack some."""
+        found = [each.ranges.values() for each in self.waves.report()]
+        return sum(UNFINISHED in {last for _, last in each} for each in found)
 
 
 class TwoBrokers:
