@@ -8,6 +8,8 @@ A topic with a `value.schema` has its fields as columns, and Kafka's as `_key`, 
 
     duckdb.sql("SELECT user, avg(ms) FROM clicks WHERE _timestamp > now() - INTERVAL 1 HOUR GROUP BY user")
 
+What waits to be delivered later is a dataset, too: `delayed = delayed_dataset("/data/lake")`.
+
 Both push their columns and filters into the topic: other columns are not read, and segments that cannot match
 are not opened. Every query takes a new snapshot, up to the last acknowledged record. Segments are read a few
 MiB at a time, whatever the size of the topic.
@@ -102,44 +104,39 @@ def topic_reader(
     return topic_dataset(lake, topic, value_schema=value_schema, **options).reader(columns)
 
 
-class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
-    """A `pyarrow.dataset.Dataset` over a topic, whose scanners each read a new snapshot.
+def delayed_dataset(lake: str | Path, topic: str | None = None) -> DelayedDataset:
+    """Return what waits to be delivered later as a pyarrow dataset that can be queried repeatedly.
+
+    Columns: topic, partition (int32), due (us, UTC), key (binary), size (int64, of the value in bytes), delay_id; sent (us, UTC,
+    the timestamp of the record), source, source_partition (where it was sent to, another topic for topics of a level),
+    journal_partition and journal_offset (where it is in `__delayed`). topic: only what was sent to this one or will be delivered to
+    it. Queries raise `LakeError` and `CorruptSegmentError`.
+    """
+    from kafkalake.reader.delayed import DELAYED_SCHEMA
+
+    return DelayedDataset(str(lake), topic, DELAYED_SCHEMA)
+
+
+class ScannedDataset(ds.FileSystemDataset):  # type: ignore[misc]
+    """A `pyarrow.dataset.Dataset` whose scanners each read a new snapshot.
 
     Read with `scanner` (and what pyarrow builds on it: `to_table`, `to_batches`, `head`, `count_rows`) or
     `reader`. Operations that would bypass them raise an error.
     """
 
-    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
         # pyarrow's base class gets one nonexistent file, so that operations that bypass `scanner` fail rather than find nothing.
         super().__init__([_NO_FILE.make_fragment(_AROUND, filesystem=_NO_DISK)], schema, _NO_FILE, _NO_DISK)
-        self._options = options
-        self._topic_schema = schema
+        self._whole_schema = schema
 
     @property
     def schema(self) -> pa.Schema:
         """The available columns."""
-        return self._topic_schema
+        return self._whole_schema
 
     def reader(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """Return all records with these columns (None: all), by partition and offset, a few MiB at a time."""
-        groups = plan_slices(begin_read(self._options), Selection(), cores=1)
-        return self._stream(self._columns(columns), [piece for group in groups for piece in group])
-
-    def scanner(
-        self, columns: Sequence[str] | None = None, filter: ds.Expression | None = None, **settings: Any
-    ) -> TopicScanner:
-        """Return a scanner of a new snapshot. pyarrow applies `filter` to the records that cannot be pruned before reading.
-
-        `settings` (batch sizes, threads) are accepted and ignored: batches are as stored in the segments.
-        """
-        needed = self._topic_schema if isinstance(columns, Mapping) else self._columns(columns, also=filter)
-        cores = 1 if filter is None else _PRUNED_PIECES
-        groups = plan_slices(begin_read(self._options), Selection(), cores, refuse_losses=False)
-        pieces = [piece for group in groups for piece in group]
-        if filter is not None:
-            pieces = self._possible(pieces, filter)
-        check_losses(pieces, self._options)
-        return TopicScanner(self._stream(needed, pieces), columns, filter)
+        """Return all rows with these columns (None: all), a few MiB at a time, readable once."""
+        raise NotImplementedError
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Export Arrow's PyCapsule interface: `polars.DataFrame(dataset)`, `pyarrow.table(dataset)`."""
@@ -154,12 +151,9 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
     def filter(self, expression: ds.Expression) -> Any:
         raise NotImplementedError(_AROUND)
 
-    def __reduce__(self) -> Any:
-        return TopicDataset, (self._options, self._topic_schema)
-
     def _columns(self, columns: Sequence[str] | None, also: ds.Expression | None = None) -> pa.Schema:
         """Return the schema of `columns` and of those that the expression mentions (or seems to: one too many is harmless)."""
-        schema = self._topic_schema
+        schema = self._whole_schema
         if columns is None:
             return schema
         unknown = [name for name in columns if name not in schema.names]
@@ -170,6 +164,37 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
         names.update(dict.fromkeys(name for name in schema.names if name in text))
         return pa.schema([schema.field(name) for name in names])
 
+
+class TopicDataset(ScannedDataset):
+    """A topic's records, by partition and offset."""
+
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        super().__init__(schema)
+        self._options = options
+
+    def reader(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        groups = plan_slices(begin_read(self._options), Selection(), cores=1)
+        return self._stream(self._columns(columns), [piece for group in groups for piece in group])
+
+    def scanner(
+        self, columns: Sequence[str] | None = None, filter: ds.Expression | None = None, **settings: Any
+    ) -> TopicScanner:
+        """Return a scanner of a new snapshot. pyarrow applies `filter` to the records that cannot be pruned before reading.
+
+        `settings` (batch sizes, threads) are accepted and ignored: batches are as stored in the segments.
+        """
+        needed = self._whole_schema if isinstance(columns, Mapping) else self._columns(columns, also=filter)
+        cores = 1 if filter is None else _PRUNED_PIECES
+        groups = plan_slices(begin_read(self._options), Selection(), cores, refuse_losses=False)
+        pieces = [piece for group in groups for piece in group]
+        if filter is not None:
+            pieces = self._possible(pieces, filter)
+        check_losses(pieces, self._options)
+        return TopicScanner(self._stream(needed, pieces), columns, filter)
+
+    def __reduce__(self) -> Any:
+        return TopicDataset, (self._options, self._whole_schema)
+
     def _stream(self, schema: pa.Schema, pieces: Sequence[SegmentSlice]) -> pa.RecordBatchReader:
         reader = SliceReader(self._project(schema), Selection())
         return pa.RecordBatchReader.from_batches(schema, reader.read(pieces))
@@ -177,20 +202,45 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
     def _project(self, schema: pa.Schema) -> Projection:
         if self._options.typed is not None:
             return projection_of(schema, self._options, None)
-        return project(schema, json_values=len(self._topic_schema) > len(KAFKA_SCHEMA))
+        return project(schema, json_values=len(self._whole_schema) > len(KAFKA_SCHEMA))
 
     def _possible(self, pieces: Sequence[SegmentSlice], expression: ds.Expression) -> list[SegmentSlice]:
         """Return the pieces that may match, as pyarrow infers from their topics, partitions, offsets and times."""
-        columns = {source: name for name, source in self._project(self._topic_schema).kafka_columns.items()}
+        columns = {source: name for name, source in self._project(self._whole_schema).kafka_columns.items()}
         fragments = [
             _NO_FILE.make_fragment(str(index), _NO_DISK, partition_expression=_guarantee(piece, columns))
             for index, piece in enumerate(pieces)
         ]
-        whole = ds.FileSystemDataset(fragments, self._topic_schema, _NO_FILE, _NO_DISK)
+        whole = ds.FileSystemDataset(fragments, self._whole_schema, _NO_FILE, _NO_DISK)
         return [pieces[int(fragment.path)] for fragment in whole.get_fragments(filter=expression)]
 
 
-_AROUND = "a topic is read through `scanner`, `reader`, `to_table` or `to_batches`"
+class DelayedDataset(ScannedDataset):
+    """The records that wait in a lake to be delivered later."""
+
+    def __init__(self, lake: str, topic: str | None, schema: pa.Schema) -> None:
+        super().__init__(schema)
+        self._lake = lake
+        self._topic = topic
+
+    def reader(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        # Imported here: it needs compiled code, which topics do not.
+        from kafkalake.reader.delayed import delayed_records
+
+        return delayed_records(Path(self._lake), self._columns(columns).names, topic=self._topic)
+
+    def scanner(
+        self, columns: Sequence[str] | None = None, filter: ds.Expression | None = None, **settings: Any
+    ) -> TopicScanner:
+        """Return a scanner of a new snapshot. `settings` are accepted and ignored."""
+        needed = self._whole_schema if isinstance(columns, Mapping) else self._columns(columns, also=filter)
+        return TopicScanner(self.reader(needed.names), columns, filter)
+
+    def __reduce__(self) -> Any:
+        return DelayedDataset, (self._lake, self._topic, self._whole_schema)
+
+
+_AROUND = "this is read through `scanner`, `reader`, `to_table` or `to_batches`"
 
 
 def _guarantee(piece: SegmentSlice, columns: Mapping[str, str]) -> ds.Expression:

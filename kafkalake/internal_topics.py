@@ -7,5 +7,6 @@ from __future__ import annotations
 
 GROUP_JOURNAL = "__consumer_offsets"
 TRANSACTION_JOURNAL = "__transaction_state"
-INTERNAL = frozenset({GROUP_JOURNAL, TRANSACTION_JOURNAL})
+DELAYED_JOURNAL = "__delayed"
+INTERNAL = frozenset({GROUP_JOURNAL, TRANSACTION_JOURNAL, DELAYED_JOURNAL})
 """Topics written by the broker itself and readable by clients."""

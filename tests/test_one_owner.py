@@ -85,6 +85,7 @@ def test_a_read_opens_the_tables_once() -> None:
     found = stores_opened(sources())
     assert {module: number for module, number in found.items() if module.startswith(("reader/", "spark/"))} == {
         "reader/bounds.py": 1,  # a batch query
+        "reader/delayed.py": 1,  # what waits, which is read as a topic
         "spark/planner/lakes.py": 1,  # what a driver with the jar asks
         "spark/stream/stream.py": 1,  # a stream on a driver without it
     }

@@ -22,6 +22,7 @@ from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.store import PublishedState
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow, TopicRow
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import EndMarker
@@ -75,8 +76,12 @@ class WrittenLake:
 
     def append(self, topic: str, partition: int, rows: Sequence[Row], **producer: Any) -> int:
         """Append one producer batch; returns its base offset."""
+        return self.append_batch(topic, partition, record_batch(rows, **producer))
+
+    def append_batch(self, topic: str, partition: int, batch: ProducerBatch) -> int:
+        """Append a batch; returns its base offset."""
         log = self.logs[topic, partition]
-        (answer,) = log.append([record_batch(rows, **producer)], 0)
+        (answer,) = log.append([batch], 0)
         assert not isinstance(answer, KafkaError), answer
         log.advance_high_watermark(log.log_end_offset)
         return answer.base_offset

@@ -15,7 +15,20 @@ from typing import Annotated, Any
 import typer
 
 from kafkalake import __version__
-from kafkalake.cli import broker, brokers, cluster, consume, groups, jobs, log, produce, sql, topics, transactions
+from kafkalake.cli import (
+    broker,
+    brokers,
+    cluster,
+    consume,
+    delayed,
+    groups,
+    jobs,
+    log,
+    produce,
+    sql,
+    topics,
+    transactions,
+)
 from kafkalake.cli.output import Failure, OutputClosed, UsageProblem, show_error, silence, write_line
 from kafkalake.close_names import did_you_mean
 from kafkalake.extras import import_arrow_without_pandas, missing_extra
@@ -59,7 +72,20 @@ def _root(
     pass
 
 
-ORDER = ("broker", "cluster", "brokers", "topics", "groups", "transactions", "produce", "consume", "sql", "log", "jobs")
+ORDER = (
+    "broker",
+    "cluster",
+    "brokers",
+    "topics",
+    "groups",
+    "transactions",
+    "delayed",
+    "produce",
+    "consume",
+    "sql",
+    "log",
+    "jobs",
+)
 RUN, DATA, INSPECT = "Run", "Records", "The lake"
 app.add_typer(broker.app, name="broker", rich_help_panel=RUN)
 app.add_typer(cluster.app, name="cluster", rich_help_panel=RUN)
@@ -67,6 +93,7 @@ app.add_typer(brokers.app, name="brokers", rich_help_panel=RUN)
 app.add_typer(topics.app, name="topics", rich_help_panel=RUN)
 app.add_typer(groups.app, name="groups", rich_help_panel=RUN)
 app.add_typer(transactions.app, name="transactions", rich_help_panel=RUN)
+app.add_typer(delayed.app, name="delayed", rich_help_panel=RUN)
 app.command("produce", rich_help_panel=DATA, epilog=produce.EXAMPLES)(produce.produce)
 app.command("consume", rich_help_panel=DATA, epilog=consume.EXAMPLES)(consume.consume)
 app.command("sql", rich_help_panel=INSPECT, epilog=sql.EXAMPLES)(sql.sql)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from kafkalake.cli.completion import complete_group, complete_topic
-from kafkalake.cli.output import UsageProblem
+from kafkalake.cli.output import Failure, UsageProblem
 from kafkalake.close_names import did_you_mean
 
 if TYPE_CHECKING:
@@ -42,18 +42,14 @@ def _lake(text: str) -> Path:
     return lake_directory(text)
 
 
-Lake = Annotated[
-    Path,
-    typer.Option(
-        "--lake",
-        "-l",
-        parser=_lake,
-        envvar="KAFKALAKE_LAKE",
-        metavar="DIR",
-        help="The lake's directory.",
-        show_default=False,
-    ),
-]
+def lake_option(help: str) -> Any:
+    """Return the option that names a lake."""
+    return typer.Option(
+        "--lake", "-l", parser=_lake, envvar="KAFKALAKE_LAKE", metavar="DIR", help=help, show_default=False
+    )
+
+
+Lake = Annotated[Path, lake_option("The lake's directory.")]
 
 
 TopicName = Annotated[
@@ -105,6 +101,16 @@ def settings_of_topic(cluster: Cluster, topic: str) -> dict[str, str | None]:
     except KafkaError:
         return {}
     return {entry.name: entry.value for entry in entries}
+
+
+def require_delayed_delivery(cluster: Cluster, topic: str) -> None:
+    """Raise `Failure` if a topic is known to deliver records at once, whatever their headers say."""
+    settings = settings_of_topic(cluster, topic)
+    if settings and settings.get("delayed.delivery.enable") != "true" and settings.get("delay.level") is None:
+        raise Failure(
+            f"topic {topic} delivers at once: its setting delayed.delivery.enable is not true",
+            f"kafkalake topics alter {topic} --config delayed.delivery.enable=true",
+        )
 
 
 def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalake.cli.options import connect, parse_pairs, with_options
+from kafkalake.cli.options import connect, parse_pairs, require_delayed_delivery, with_options
 from kafkalake.cli.output import Failure, UsageProblem, note, size, write_json
 from kafkalake.cli.produce_options import Acks, InputFormat, ProduceOptions
 
@@ -75,7 +75,8 @@ def produce(options: ProduceOptions) -> None:
                     note("A record a line; Ctrl-D ends.")
                 show = not options.quiet and sys.stderr.isatty() and not (path is None and sys.stdin.isatty())
                 with _progress(show, path, kind, producer) as progress:
-                    _require_delays(cluster, options)
+                    if options.deliver_at is not None or options.delay is not None:
+                        require_delayed_delivery(cluster, options.topic)
                     fields = _fields(cluster, options, kind)
                     batches = _batches(options, kind, path, descriptor, fields, bad, progress)
                     _send_all(producer, batches, headers, descriptor if path is None else None)
@@ -106,20 +107,6 @@ def _headers(options: ProduceOptions) -> list[tuple[str, bytes]]:
     if options.delay is not None:
         headers.append((DELAY_MS, str(duration_ms(options.delay, "--delay"))))
     return [(key, value.encode()) for key, value in headers]
-
-
-def _require_delays(cluster: Cluster, options: ProduceOptions) -> None:
-    """Raise `Failure` if records are to be delivered later, and the topic is known to deliver them at once."""
-    if options.deliver_at is None and options.delay is None:
-        return
-    from kafkalake.cli.options import settings_of_topic
-
-    settings = settings_of_topic(cluster, options.topic)
-    if settings and settings.get("delayed.delivery.enable") != "true":
-        raise Failure(
-            f"topic {options.topic} delivers at once: its setting delayed.delivery.enable is not true",
-            f"kafkalake topics alter {options.topic} --config delayed.delivery.enable=true",
-        )
 
 
 def _fields(cluster: Cluster, options: ProduceOptions, kind: InputFormat) -> Fields:

@@ -1,4 +1,4 @@
-"""Registers the tables of `kafkalake sql` with DuckDB: topics by name, and the metadata tables in the schema `lake`.
+"""Registers the tables of `kafkalake sql` with DuckDB: topics by name, and in the schema `lake` the metadata tables, and `delayed`.
 
 Only tables named in a statement are registered, because DuckDB inspects every registered table. Text in single quotes names files,
 never topics. DuckDB's own schemas keep their names.
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 SCHEMA = "lake"
-METADATA_TABLES = tuple(sorted((*paths.TABLES, *paths.JOB_TABLES)))
+DELAYED = "delayed"
+METADATA_TABLES = tuple(sorted((*paths.TABLES, *paths.JOB_TABLES, DELAYED)))
 _RESERVED = frozenset({"information_schema", "main", "pg_catalog", "system", "temp", SCHEMA})
 _ALL_TABLES = re.compile(r"\b(show|information_schema|duckdb_tables|duckdb_views|pragma)\b", re.IGNORECASE)
 _TEXTS = re.compile(r"'(?:[^']|'')*'")
@@ -47,7 +48,11 @@ def metadata_tables_meant(query: str) -> list[str]:
     """Return the metadata tables that a query may name, as in `lake.partitions`."""
     names = _TEXTS.sub("''", query).lower()
     shown = _ALL_TABLES.search(names) is not None
-    return [name for name in METADATA_TABLES if shown or re.search(rf'\blake"?\s*\.\s*"?{name}\b', names)]
+    return [name for name in METADATA_TABLES if shown or _is_named(name, names)]
+
+
+def _is_named(table: str, names: str) -> bool:
+    return re.search(rf'\blake"?\s*\.\s*"?{table}\b', names) is not None
 
 
 class SqlTables:
@@ -68,11 +73,24 @@ class SqlTables:
         for topic in topics_meant(query, self._topics):
             self._connection.register(topic, topic_dataset(self._lake, topic, **as_of))
         for name in metadata_tables_meant(query):
+            if name == DELAYED:
+                self._register_delayed(is_named=_is_named(name, _TEXTS.sub("''", query).lower()))
             if not paths.table_path(self._lake, name).exists():
                 continue
             self._connection.register("_read", self._read(name))
             self._connection.execute(f'CREATE OR REPLACE TABLE {SCHEMA}."{name}" AS SELECT * FROM _read')
             self._connection.unregister("_read")
+
+    def _register_delayed(self, *, is_named: bool) -> None:
+        """Register what waits to be delivered later, read when a statement runs. Raise `Failure` for its past if it is named."""
+        if self._as_of_ms is not None:
+            if is_named:
+                raise Failure(f"{SCHEMA}.{DELAYED} has no past: it is what waits now")
+            return
+        from kafkalake.dataset import delayed_dataset
+
+        self._connection.register(f"_{DELAYED}", delayed_dataset(self._lake))
+        self._connection.execute(f'CREATE OR REPLACE VIEW {SCHEMA}."{DELAYED}" AS SELECT * FROM _{DELAYED}')
 
     def _read(self, name: str) -> pa.Table:
         from deltalake import DeltaTable

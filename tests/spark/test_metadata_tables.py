@@ -11,7 +11,7 @@ from lake_catalog import Statement, refused, statements, with_catalog
 from pyspark.sql import Row, SparkSession
 from waiting import wait_until
 
-NAMES = ["segments", "partitions", "groups", "lag", "history", "transactions", "producers", "jobs"]
+NAMES = ["segments", "partitions", "groups", "lag", "history", "transactions", "producers", "delayed", "jobs"]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ logs          segments, partitions
 groups        groups, lag
 history       what happened to a topic, by versions
 producers     producers, transactions
+delayed       what waits to be delivered later
 jobs          what jobs did
 
 Rows are read from the lake's files when a query asks for them, so also with no broker running.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kafkalake.spark.metadata_tables import groups, history, jobs, logs, producers
+from kafkalake.spark.metadata_tables import delayed, groups, history, jobs, logs, producers
 from kafkalake.spark.metadata_tables.subject import Rows, Subject
 
 
@@ -30,6 +30,7 @@ TABLES = {
     "history": MetadataTable(history.HISTORY_COLUMNS, history.history, has_versions=True),
     "transactions": MetadataTable(producers.TRANSACTION_COLUMNS, producers.transactions),
     "producers": MetadataTable(producers.PRODUCER_COLUMNS, producers.producers, has_times=False),
+    "delayed": MetadataTable(delayed.DELAYED_COLUMNS, delayed.delayed, has_times=False),
     "jobs": MetadataTable(jobs.JOB_COLUMNS, jobs.jobs),
 }
 """The tables by name."""

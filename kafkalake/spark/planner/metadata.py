@@ -58,7 +58,7 @@ def _subject(question: Question) -> Subject:
 
 def _require_past(name: str, table: MetadataTable, subject: Subject) -> None:
     if subject.is_past and not (table.has_times or table.has_versions):
-        raise ConfigurationError(f"the table {name} has no past: only what the partitions remember now")
+        raise ConfigurationError(f"the table {name} has no past: it is what there is now")
     if subject.version is not None and not table.has_versions:
         raise ConfigurationError(f"the table {name} has no versions, only times: ask for it with TIMESTAMP AS OF")
     check_past(ReadOptions(str(subject.lake), as_of_ms=subject.as_of_ms))
