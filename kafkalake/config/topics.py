@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kafkalake.config.delay_levels import check_level, check_levels
 from kafkalake.config.setting import (
     LONG_MAX,
     NO_EFFECT,
@@ -58,6 +59,35 @@ class TopicConfig:
         minimum=-131_072,
         maximum=22,
         broker_name="compression.zstd.level",
+    )
+    delay_level: str | None = define(
+        None,
+        "The delay of all records of this topic, which are delivered to delay.target: set by the broker for a topic that "
+        "delay.levels of another one names. kafkalake's own.",
+        hidden=True,
+        check=check_level,
+    )
+    delay_levels: Names = define(
+        "",
+        "Delays, such as 5s,1m,2h, each with a topic of its own: a record sent to orders-delay-5s is delivered to the same "
+        "partition of orders 5 s later. These topics have as many partitions as this one, and are deleted with it. "
+        "kafkalake's own.",
+        check=check_levels,
+    )
+    delay_max_ms: Long = define(
+        3_456_000_000,
+        "How far in the future a record may be to be delivered, where delayed.delivery.enable is true. kafkalake's own.",
+        minimum=0,
+    )
+    delay_target: str | None = define(
+        None,
+        "The topic to which the records of this one are delivered after delay.level: set by the broker. kafkalake's own.",
+        hidden=True,
+    )
+    delayed_delivery_enable: bool = define(
+        False,
+        "Whether records with a header kafkalake-deliver-at (ms since 1970) or kafkalake-delay-ms are delivered then, and "
+        "not before. kafkalake's own.",
     )
     delete_protected: bool = define(
         False,

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from kafkalake.broker.admin import level_topics
 from kafkalake.broker.admin.changes_in_turn import ChangesInTurn
 from kafkalake.broker.admin.topic_creation import TOPICS_PER_TURN, Creation, place_all, run_in_turns
 from kafkalake.broker.admin.topic_plans import (
@@ -49,7 +50,6 @@ from kafkalake.errors import (
     KafkaError,
     KafkaStorageError,
     LeaderNotAvailableError,
-    RequestTimedOutError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -166,7 +166,8 @@ class TopicAdmin:
         takes longer than `timeout_ms`, `KafkaStorageError` if it fails.
         """
         check_not_internal(topic.name)
-        await self._changes.finish(self._delete(topic), timeout_ms)
+        level_topics.check_not_level(self._topics, topic)
+        await self._changes.finish(self._delete_with_levels(topic), timeout_ms)
 
     async def add_partitions(
         self,
@@ -195,7 +196,7 @@ class TopicAdmin:
         Raise `InvalidConfigError` if a setting is not valid, `RequestTimedOutError` if the commit takes longer than the broker's
         request timeout, `KafkaStorageError` if it fails.
         """
-        parse_overrides(change(overrides_as_text(topic.overrides)))
+        self._check_change(topic, parse_overrides(change(overrides_as_text(topic.overrides))))
         if not validate_only:
             timeout_ms = self._settings().broker.request_timeout_ms
             work = self._alter_config(topic, lambda now: parse_overrides(change(now)), changed_by)
@@ -227,7 +228,25 @@ class TopicAdmin:
                 await asyncio.sleep(0)
         if creations:
             found |= await self._commit_all(creations)
+        if level_topics.wants_levels(new.config for new in wanted):
+            await self._follow_levels()
         return [found[new.name] for new in wanted]
+
+    async def _follow_levels(self) -> None:
+        """Create, extend and delete topics of delays, as the settings of the others ask. Raise `KafkaError`."""
+        changes = level_topics.level_changes(self._topics)
+        for topic in changes.gone:
+            await self._delete(topic)
+        for topic, count in changes.small:
+            await self._add_partitions(topic, count, None)
+        for created in await self._create_all(changes.missing) if changes.missing else ():
+            if isinstance(created, KafkaError):
+                raise created
+
+    async def _delete_with_levels(self, topic: Topic) -> None:
+        await self._delete(topic)
+        if topic.config.delay_levels:
+            await self._follow_levels()
 
     async def _commit_all(self, creations: Sequence[Creation]) -> dict[str, Creation | KafkaError]:
         """Commit the rows, then the version of the cluster. Return each topic's outcome by its name."""
@@ -298,8 +317,9 @@ class TopicAdmin:
             return
         try:
             await self._bring_together()
-        except (KafkaStorageError, RequestTimedOutError) as error:
-            logger.warning("what is in Delta is not known error=%s", error)
+            await self._follow_levels()
+        except KafkaError as error:
+            logger.warning("topics not brought together error=%s", error)
             again = min(2 * delay_ms, _SETTLE_DELAY_MS_MAX)
             self._later(delay_ms, lambda: self._changes.begin(self.settle(again)))
 
@@ -331,6 +351,8 @@ class TopicAdmin:
         await self._run_blocking(lambda: self._store.alter_topic(row))
         await self._controller.change(grow, [row])
         logger.info("partitions added topic=%s partitions=%d", topic.name, count)
+        if topic.config.delay_levels:
+            await self._follow_levels()
 
     async def _alter_config(
         self, topic: Topic, change: Callable[[dict[str, str]], dict[str, Value]], changed_by: str
@@ -338,6 +360,7 @@ class TopicAdmin:
         overrides = change(overrides_as_text(topic.overrides))
         if overrides == topic.overrides:
             return
+        self._check_change(topic, overrides)
         settings = self._settings()
         changes = changed_values(settings.describe_topic(topic.overrides), settings.describe_topic(overrides))
         row = topic_row(topic, len(topic.registrations), overrides)
@@ -352,6 +375,15 @@ class TopicAdmin:
             logger.info(
                 "topic setting changed topic=%s name=%s old=%s new=%s by=%s", topic.name, name, old, new, changed_by
             )
+        if any(name == level_topics.LEVELS for name, _, _ in changes):
+            await self._follow_levels()
+
+    def _check_change(self, topic: Topic, overrides: Mapping[str, Value]) -> None:
+        """Raise `InvalidConfigError` if these settings would change those of the broker alone, or ask for names that are taken."""
+        level_topics.check_own_settings(topic.overrides, overrides)
+        self.plans.check_levels(
+            topic.name, level_topics.level_names(topic.name, str(overrides.get(level_topics.LEVELS) or ""))
+        )
 
 
 def _leaderless(topic: Topic) -> list[TopicIdPartition]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from kafkalake.broker.admin.level_topics import LEVELS, check_not_level, check_own_settings, is_level_of, level_names
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topic_names import check_topic_name, collision_key
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.placement import check_factor
 from kafkalake.cluster.topic_changes import Assignment, new_partitions
+from kafkalake.config.delay_levels import check_delays
 from kafkalake.config.layers import Settings
 from kafkalake.config.setting import Value
 from kafkalake.config.topic_values import check_values
+from kafkalake.config.topics import TOPIC_SETTINGS
 from kafkalake.config.values import parse_topic_overrides
 from kafkalake.errors import (
     ConfigurationError,
@@ -29,6 +32,7 @@ from kafkalake.errors import (
 )
 from kafkalake.internal_topics import INTERNAL
 
+_DELAY_MAX_MS = int(str(TOPIC_SETTINGS["delay.max.ms"].default))
 PARTITIONS_MAX = 10_000
 """The limit on partitions of one request over all its topics, as in Kafka."""
 
@@ -65,8 +69,9 @@ class TopicPlans:
                 planned.append(as_value(error))
                 continue
             planned.append(plan)
-            taken[collision_key(new.name)] = new.name
-            room -= plan.partitions if new.name not in INTERNAL else 0
+            levels = _levels(new)
+            taken |= {collision_key(name): name for name in (new.name, *levels)}
+            room -= plan.partitions * (1 + len(levels)) if new.name not in INTERNAL else 0
         return planned
 
     def _plan(self, new: NewTopic, taken: Mapping[str, str], room: int) -> TopicPlan:
@@ -79,8 +84,24 @@ class TopicPlans:
             raise InvalidTopicError(f"Topic '{new.name}' collides with existing topic: {other}")
         plan = self._plan_assigned(new) if new.assignments else self._plan_placed(new)
         parse_overrides(new.config or {})
-        self._check_room(new.name, plan.partitions, room)
+        if not new.is_level:
+            check_own_settings({}, new.config or {})
+        levels = _levels(new)
+        self.check_levels(new.name, levels, taken)
+        self._check_room(new.name, plan.partitions * (1 + len(levels)), room)
         return plan
+
+    def check_levels(self, target: str, names: Iterable[str], taken: Mapping[str, str] | None = None) -> None:
+        """Raise `InvalidConfigError` if topics of delays cannot have these names, because they are illegal or taken."""
+        for name in names:
+            try:
+                check_topic_name(name)
+            except InvalidTopicError as error:
+                raise InvalidConfigError(f"{LEVELS}: {error}") from None
+            other = self._topics.find_collision(name) or (taken or {}).get(collision_key(name))
+            known = None if other is None else self._topics.find(other)
+            if other is not None and not (other == name and known is not None and is_level_of(known, target)):
+                raise InvalidConfigError(f"{LEVELS}: there would be a topic '{name}', and '{other}' exists already.")
 
     def journal_factor(self, setting: str) -> int:
         """Return the replicas of a journal's partitions, of the setting with that name.
@@ -108,6 +129,7 @@ class TopicPlans:
     def check_more(self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
         """Raise as `TopicAdmin.add_partitions` if the topic may not have `count` partitions."""
         check_not_internal(topic.name)
+        check_not_level(self._topics, topic)
         have = len(topic.registrations)
         if count == have:
             raise InvalidPartitionsError(f"Topic already has {have} partition(s).")
@@ -129,7 +151,7 @@ class TopicPlans:
             new_partitions(self._topics.image, assignments, first=have)
         else:
             check_factor(self._topics.image, factor_of(topic))
-        self.check_room(topic.name, count - have)
+        self.check_room(topic.name, (count - have) * (1 + len(level_names(topic.name, topic.config.delay_levels))))
 
     def _plan_assigned(self, new: NewTopic) -> TopicPlan:
         if new.partitions != -1:
@@ -166,6 +188,11 @@ class TopicPlans:
             factor = max(config.default_replication_factor, 1)
         check_factor(self._topics.image, factor)
         return TopicPlan(count, factor, None)
+
+
+def _levels(new: NewTopic) -> list[str]:
+    """Return the names of the topics of delays of a new topic whose settings are valid."""
+    return level_names(new.name, (new.config or {}).get(LEVELS) or "")
 
 
 def factor_of(topic: Topic) -> int:
@@ -210,6 +237,7 @@ def parse_overrides(overrides: Mapping[str, str | None]) -> dict[str, Value]:
     try:
         parsed = parse_topic_overrides(overrides)
         check_values(parsed)
+        check_delays(parsed, _DELAY_MAX_MS)
         return parsed
     except ConfigurationError as error:
         raise InvalidConfigError(str(error)) from None

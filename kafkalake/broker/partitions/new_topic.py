@@ -8,10 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be created. -1 means the broker's default. `assignments` are broker ids per partition, or None."""
+    """A topic to be created. -1 means the broker's default. `assignments` are broker ids per partition, or None.
+
+    is_level: the broker makes it for `delay.levels` of another topic.
+    """
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
     assignments: Sequence[tuple[int, Sequence[int]]] | None = None
     config: Mapping[str, str | None] | None = None
+    is_level: bool = False
