@@ -86,8 +86,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "broker",
         *(
             f"broker.{room}"
-            for room in ("admin", "controller", "coordination", "groups", "partitions", "publishing", "transactions")
+            for room in ("admin", "controller", "coordination", "delayed", "groups", "partitions", "publishing")
         ),
+        "broker.transactions",
     }
     | {
         "client.connection",
@@ -102,7 +103,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server.handlers": {
         "cluster",
         "server",
-        *(f"broker.{room}" for room in ("admin", "coordination", "groups", "partitions")),
+        *(f"broker.{room}" for room in ("admin", "coordination", "delayed", "groups", "partitions")),
     }
     | {"broker.staged", "broker.transactions", "wire", "wire.messages", "record", *LEAVES},
     "client": {"wire", "wire.messages", "record", *LEAVES},

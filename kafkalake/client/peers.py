@@ -5,7 +5,7 @@ nothing is sent again by itself, as a broker may have done what it did not answe
 slow one holds up those behind it. Requests that must not wait so long, as heartbeats, have a connection of their own,
 `Channel.CONTROL`, and so have those that may be slow: what clients ask of the controller, `Channel.FORWARDED`, and what the
 controller asks for Delta, `Channel.REPORTS`. Those of followers wait for records: each of their tasks has a connection of its own,
-`Channel.FETCH`, by its number; files have `Channel.SEGMENTS`.
+`Channel.FETCH`, by its number; files have `Channel.SEGMENTS`. Batches for delayed delivery have two of `Channel.DELAYED`: in, out.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Channel(Enum):
     FETCH = "fetch"
     SEGMENTS = "segments"
     REPORTS = "reports"
+    DELAYED = "delayed"
 
 
 _Key = tuple[int, Channel, int]

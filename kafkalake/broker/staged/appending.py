@@ -15,6 +15,7 @@ from typing import Protocol
 
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.partitions.append_queue import AppendQueue, ProduceRequest
+from kafkalake.broker.partitions.batch_checks import check_batch
 from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.staged.request import StagedFile
@@ -26,7 +27,6 @@ from kafkalake.errors import (
     CorruptSegmentError,
     InvalidRecordError,
     KafkaError,
-    MessageTooLargeError,
     NetworkExceptionError,
     NotLeaderOrFollowerError,
     UnknownTopicOrPartitionError,
@@ -34,11 +34,9 @@ from kafkalake.errors import (
 )
 from kafkalake.record import layout as at
 from kafkalake.run_blocking import RunBlocking
-from kafkalake.storage.staged_file import StagedBatch, StagedReader, data_bytes
+from kafkalake.storage.staged_file import StagedBatch, StagedReader
 from kafkalake.topic_partition import TopicPartition
 
-_BATCH_OVERHEAD_BYTES = 61
-_RECORD_BYTES_MIN = 7
 _SEQUENCE_MASK = 0x7FFFFFFF
 _MESSAGE_OVERHEAD = 3
 """The maximum ratio of a staged message's size to its batch on the wire, due to offsets, timestamps and lengths."""
@@ -184,7 +182,7 @@ class StagedFileAppender:
         if target is None:
             raise InvalidRecordError(f"a staged batch is for partition {key}, which its job did not name")
         rules = TopicRules.of(target.topic.config)
-        check_batch(rules, batch.rows, data_bytes(batch), int(batch.layout[at.KEY_NULLS]))
+        check_batch(rules, batch)
         header = batch.header
         sequence = self._next_sequence[key]
         self._next_sequence[key] = (sequence + batch.rows) & _SEQUENCE_MASK
@@ -192,18 +190,6 @@ class StagedFileAppender:
         header[at.BASE_SEQUENCE] = sequence
         header[at.ATTRIBUTES] = at.ATTRIBUTE_TRANSACTIONAL | (rules.codec or 0)
         return target
-
-
-def check_batch(rules: TopicRules, rows: int, bytes_: int, key_nulls: int) -> None:
-    """Apply the checks of produced batches.
-
-    Raise `MessageTooLargeError` above max.message.bytes, `InvalidRecordError` if a compacted topic gets a null key.
-    """
-    size = bytes_ + _RECORD_BYTES_MIN * rows + _BATCH_OVERHEAD_BYTES
-    if size > rules.message_bytes_max:
-        raise MessageTooLargeError(f"a batch of {size} bytes, max.message.bytes is {rules.message_bytes_max}")
-    if key_nulls and rules.key_required:
-        raise InvalidRecordError("a compacted topic takes no record without a key")
 
 
 def _finish(done: asyncio.Future[None], request: ProduceRequest) -> None:

@@ -28,6 +28,15 @@ from kio.schema.write_txn_markers.v1.response import WriteTxnMarkersResponse as 
 from kio.static.constants import EntityType
 from kio.static.primitive import i8, i16, i32, i64
 
+from kafkalake.wire.messages.delayed_schemas import (
+    DELAY_RECORDS_KEY,
+    DELIVER_RECORDS_KEY,
+    DelayRecordsRequest,
+    DelayRecordsResponse,
+    DeliverRecordsRequest,
+    DeliverRecordsResponse,
+)
+
 OWN_FROM = 10_000
 UPDATE_IMAGE_KEY = 10_002
 FETCH_SEGMENT_KEY = 10_003
@@ -389,6 +398,8 @@ _REQUESTS: dict[tuple[int, int], type] = {
     (CONTROLLER_VOTE_KEY, 0): ControllerVoteRequest,
     (KNOWN_TRANSACTIONS_KEY, 0): KnownTransactionsRequest,
     (LOWEST_OFFSETS_KEY, 0): LowestOffsetsRequest,
+    (DELAY_RECORDS_KEY, 0): DelayRecordsRequest,
+    (DELIVER_RECORDS_KEY, 0): DeliverRecordsRequest,
 }
 _RESPONSES: dict[tuple[int, int], type] = {
     (1, 18): FetchResponse,
@@ -399,6 +410,8 @@ _RESPONSES: dict[tuple[int, int], type] = {
     (CONTROLLER_VOTE_KEY, 0): ControllerVoteResponse,
     (KNOWN_TRANSACTIONS_KEY, 0): KnownTransactionsResponse,
     (LOWEST_OFFSETS_KEY, 0): LowestOffsetsResponse,
+    (DELAY_RECORDS_KEY, 0): DelayRecordsResponse,
+    (DELIVER_RECORDS_KEY, 0): DeliverRecordsResponse,
 }
 
 

@@ -1,0 +1,115 @@
+"""Schemas of DelayRecords and DeliverRecords, kafkalake's own: brokers hand records that wait, or are due, to each other.
+
+Annotations are types here, as in `schemas`.
+"""
+
+import uuid
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from kio.schema.errors import ErrorCode
+from kio.schema.request_header.v2.header import RequestHeader
+from kio.schema.response_header.v1.header import ResponseHeader
+from kio.static.constants import EntityType
+from kio.static.primitive import i16, i32
+
+DELAY_RECORDS_KEY = 10_008
+DELIVER_RECORDS_KEY = 10_009
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayedBatch:
+    """A batch for a partition of `__delayed`."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(DELAY_RECORDS_KEY)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    journal_partition: i32 = field(metadata={"kafka_type": "int32"})
+    transactional_id: str | None = field(metadata={"kafka_type": "string"})
+    records: bytes = field(metadata={"kafka_type": "bytes"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayRecordsRequest:
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(DELAY_RECORDS_KEY)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    batches: tuple[DelayedBatch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayedResult:
+    """The outcome for one batch."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(DELAY_RECORDS_KEY)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    error_message: str | None = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayRecordsResponse:
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(DELAY_RECORDS_KEY)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32 = field(metadata={"kafka_type": "int32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    results: tuple[DelayedResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveredBatch:
+    """A batch of records that are due, for a partition."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(DELIVER_RECORDS_KEY)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
+    partition_index: i32 = field(metadata={"kafka_type": "int32"})
+    records: bytes = field(metadata={"kafka_type": "bytes"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverRecordsRequest:
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(DELIVER_RECORDS_KEY)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    batches: tuple[DeliveredBatch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveredResult:
+    """The outcome for one batch."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(DELIVER_RECORDS_KEY)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    error_message: str | None = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverRecordsResponse:
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(DELIVER_RECORDS_KEY)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32 = field(metadata={"kafka_type": "int32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    results: tuple[DeliveredResult, ...]
