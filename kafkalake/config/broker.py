@@ -48,6 +48,21 @@ class BrokerConfig(ReplicationConfig):
         minimum=100,
     )
     connections_max_idle_ms: Long = define(600_000, "A connection on which nothing came for so long is closed.")
+    delayed_topic_min_isr: Int = define(
+        2, "min.insync.replicas of __delayed when it is created, at most its replicas. kafkalake's own.", minimum=1
+    )
+    delayed_topic_num_partitions: Int = define(
+        50, "Partitions of __delayed when it is created; later changes count for nothing. kafkalake's own.", minimum=1
+    )
+    delayed_topic_replication_factor: Short = define(
+        3,
+        "Replicas of __delayed when it is created; until there are as many brokers, it is not, and delayed records are refused. "
+        "Where this is not set, no more than there are brokers. kafkalake's own.",
+        minimum=1,
+    )
+    delayed_topic_segment_bytes: Int = define(
+        67_108_864, "Segment size of __delayed when it is created. kafkalake's own.", minimum=1
+    )
     delete_topic_enable: bool = define(True, "Whether DeleteTopics is allowed.")
     fetch_max_bytes: Int = define(57_671_680, "The most bytes that one Fetch answer holds.", minimum=1_024)
     fetch_wire_cache_bytes: Long = define(

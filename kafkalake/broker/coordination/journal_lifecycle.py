@@ -15,18 +15,17 @@ from typing import Generic, Protocol, TypeVar
 
 from kafkalake.broker.admin.topic_admin import TopicAdmin
 from kafkalake.broker.coordination.automata import MachineSlot
+from kafkalake.broker.coordination.journal_creation import create_journal, size_setting
 from kafkalake.broker.coordination.journal_loading import JournalLoading, Published
 from kafkalake.broker.coordination.journal_writer import JournalWriter
 from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator
 from kafkalake.broker.coordination.table import Changed, Changes
 from kafkalake.broker.partitions.append_queue import AppendQueue
-from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.clock import Clock
 from kafkalake.config.broker import BrokerConfig
-from kafkalake.config.topics import TOPIC_SETTINGS
-from kafkalake.errors import CoordinatorNotAvailableError, KafkaError, KafkaLakeError, TopicAlreadyExistsError
+from kafkalake.errors import CoordinatorNotAvailableError, KafkaLakeError
 from kafkalake.run_blocking import RunBlocking
 from kafkalake.topic_partition import TopicPartition
 
@@ -41,12 +40,6 @@ _FLUSHES_MAX = 10
 E = TypeVar("E", bound=MachineSlot)
 R = TypeVar("R")
 C = TypeVar("C", bound=Changed)
-
-
-def _size_setting(segment_bytes: int) -> str:
-    """Return the topic setting that accepts this size: Kafka's settings of its journals have no minimum."""
-    minimum = TOPIC_SETTINGS["segment.bytes"].minimum
-    return "segment.bytes" if minimum is None or segment_bytes >= minimum else "internal.segment.bytes"
 
 
 class JournalHost(Protocol):
@@ -95,7 +88,7 @@ class JournalLifecycle(Generic[E, R, C]):
         self._config = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
-            _size_setting(segment_bytes): str(segment_bytes),
+            size_setting(segment_bytes): str(segment_bytes),
             **(config or {}),
         }
         self._host = host
@@ -147,22 +140,7 @@ class JournalLifecycle(Generic[E, R, C]):
             await self._loading.wait()
 
     async def _create(self) -> None:
-        new = NewTopic(
-            self._name,
-            self._writer.partitions,
-            self._host.topic_admin.plans.journal_factor(self._factor_setting),
-            config=self._config,
-        )
-        try:
-            await self._host.topic_admin.create(new, timeout_ms=self._host.config.request_timeout_ms)
-        except TopicAlreadyExistsError as error:
-            # In Delta alone it is left by a creation of unknown outcome: it is removed and created again.
-            if self._writer.topic is None:
-                raise CoordinatorNotAvailableError from error
-        except KafkaError as error:
-            logger.warning("%s not created error=%s", self._name, error)
-            raise CoordinatorNotAvailableError from error
-        else:
+        if await create_journal(self._host, self._name, self._writer, self._factor_setting, self._config):
             self._loading.load(Published())
 
     async def start(self) -> None:

@@ -12,11 +12,12 @@ entries in memory. Beyond it the largest are appended to files, which are read o
 in the bucket of the minute 10:31 until 10:30:00, when `advance` sets near_end to 10:32. One due tomorrow at 8:15 is in the bucket
 of that hour until 7:00, then in the bucket of the minute 8:15.
 
-No clock is read. Reading and writing buckets may raise `OSError`, with the entries unchanged.
+No clock is read.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -24,18 +25,18 @@ import numpy as np
 
 from kafkalake.broker.delayed.due_runs import ENTRY, NO_ENTRIES, DueRuns, Entries
 
+logger = logging.getLogger(__name__)
+
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 
 
 class BucketFiles(Protocol):
-    """Files of entries, by name. All calls raise `OSError` if I/O fails. What was written may be lost by any crash."""
+    """Files by name, see `storage.temporary_files`. All calls raise `OSError` if I/O fails."""
 
-    def append(self, name: str, entries: bytes) -> None:
-        """Append to a file, which is made if it does not exist. If it raises, nothing is appended."""
-        ...
+    def write(self, name: str, position: int, data: bytes) -> None: ...
 
-    def read(self, name: str) -> bytes: ...
+    def read(self, name: str, length: int) -> bytes: ...
 
     def remove(self, name: str) -> None: ...
 
@@ -94,14 +95,15 @@ class Buckets:
     def _entries(self, number: int, bucket: _Bucket) -> Entries:
         stored = NO_ENTRIES
         if bucket.stored:
-            data = self._files.read(self._file(number))
-            stored = np.frombuffer(data, dtype=ENTRY, count=bucket.stored)
+            data = self._files.read(self._file(number), bucket.stored * ENTRY.itemsize)
+            stored = np.frombuffer(data, dtype=ENTRY)
         return np.concatenate((stored, *bucket.parts))
 
     def spill(self) -> None:
         """Append the entries of the bucket with most of them in memory to its file. Raise `OSError`, with nothing changed."""
         number, bucket = max(self._buckets.items(), key=lambda each: each[1].held)
-        self._files.append(self._file(number), np.concatenate(bucket.parts).tobytes())
+        position = bucket.stored * ENTRY.itemsize
+        self._files.write(self._file(number), position, np.concatenate(bucket.parts).tobytes())
         self.held -= bucket.held
         bucket.stored += bucket.held
         bucket.parts, bucket.held = [], 0
@@ -125,7 +127,7 @@ class DueIndex:
         self._near = DueRuns()
         self._minutes = Buckets("minute", MINUTE_MS, files)
         self._hours = Buckets("hour", HOUR_MS, files)
-        self._in_memory_max = in_memory_max
+        self._in_memory_max = self._spill_above = in_memory_max
         self._near_end_ms = self._fine_end_ms = 0
         self._set_ends(now_ms)
 
@@ -151,7 +153,7 @@ class DueIndex:
         self._fine_end_ms = max(self._fine_end_ms, (now_ms // HOUR_MS + 2) * HOUR_MS)
 
     def add(self, entries: Entries) -> None:
-        """Add entries in any order. Raise `OSError` if the buckets' files cannot be written: the entries are added all the same."""
+        """Add entries in any order. If files cannot be written, they stay in memory; with more of them it is tried again."""
         due = entries["due"]
         is_near, is_fine = due < self._near_end_ms, due < self._fine_end_ms
         self._near.add(entries[is_near])
@@ -161,12 +163,27 @@ class DueIndex:
         self._spill()
 
     def _spill(self) -> None:
-        if self._minutes.held + self._hours.held > self._in_memory_max:
-            while 2 * (self._minutes.held + self._hours.held) > self._in_memory_max:
+        if self._held <= self._spill_above:
+            return
+        self._spill_above = self._in_memory_max
+        try:
+            while 2 * self._held > self._in_memory_max:
                 max(self._hours, self._minutes, key=lambda each: each.held).spill()
+        except OSError as error:
+            logger.warning(
+                "far due times stay in memory: their files cannot be written entries=%d error=%s", self._held, error
+            )
+            self._spill_above = 2 * self._held
+
+    @property
+    def _held(self) -> int:
+        return self._minutes.held + self._hours.held
 
     def advance(self, now_ms: int) -> None:
-        """Move the entries that are near at `now_ms` to the near ones. Raise `OSError` if files cannot be read or written."""
+        """Move the entries that are near at `now_ms` to the near ones.
+
+        Raise `OSError` if a file cannot be read. The index is then to be built again.
+        """
         self._set_ends(now_ms)
         for entries in self._hours.take_below(self._fine_end_ms):
             self.add(entries)

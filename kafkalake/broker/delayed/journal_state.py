@@ -85,6 +85,12 @@ class _Rows:
         return found
 
 
+def _from(headers: Int64s, position: int) -> Int64s:
+    """Return the headers of the batches with an offset at or above `position`."""
+    found: Int64s = headers[headers[:, at.BASE_OFFSET] + headers[:, at.LAST_OFFSET_DELTA] >= position]
+    return found
+
+
 class JournalState:
     """The state of one journal partition, as of `position`, the next offset to read."""
 
@@ -96,6 +102,7 @@ class JournalState:
         self.doubles = Doubles()
         self.cancels = Cancels()
         self._transactions: dict[int, _Transaction] = {}
+        self._claimed: Int64s = np.zeros(0, dtype=np.int64)
 
     @property
     def first_undecided(self) -> int:
@@ -103,16 +110,13 @@ class JournalState:
         return min((each.first_offset for each in self._transactions.values()), default=self.position)
 
     def follow(self, messages: MessageSet) -> Entries:
-        """Follow the next messages of the journal and return the entries that have begun to wait.
-
-        Raise `OSError` if the index cannot write a bucket's file: the state has followed all the same.
-        """
+        """Follow the next messages of the journal and return the entries that have begun to wait."""
         if not len(messages) or messages.next_offset <= self.position:
             return NO_ENTRIES
         rows = _Rows(messages, self.position)
         position, self.position = self.position, messages.next_offset
         found = [self._follow_records(rows)]
-        found += self._follow_transactions(messages.headers[messages.headers[:, at.BASE_OFFSET] >= position], rows)
+        found += self._follow_transactions(_from(messages.headers, position), rows)
         self._follow_notes(rows)
         added = np.concatenate([each for each in found if len(each)] or [NO_ENTRIES])
         self.index.add(added)
@@ -176,6 +180,19 @@ class JournalState:
         self.hand_overs.follow(note)
         if note.kind is Kind.FINISHED:
             self.waiting.discard(note.offsets)
+
+    def skip(self, position: int) -> None:
+        """Read on from a later offset: what was before it is lost."""
+        self.position = max(self.position, position)
+
+    def claim(self, offsets: Int64s) -> None:
+        """Note the records of open intents, of which the index has entries, too."""
+        self._claimed = np.union1d(self._claimed, offsets)
+
+    def is_free(self, offsets: Int64s) -> Mask:
+        """Return bool[offsets]: the records that still wait, and are in no open intent."""
+        free: Mask = self.waiting.contains(offsets) & ~np.isin(offsets, self._claimed)
+        return free
 
     def trim(self, start: int) -> None:
         """Forget what was below the journal's new start."""

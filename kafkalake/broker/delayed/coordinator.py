@@ -1,0 +1,407 @@
+"""The coordinator of one journal partition of delayed delivery: it loads it, follows it, and hands over what is due.
+
+    the journal's watermark moves  ->  follow: the state takes in what was appended, whoever has
+    the first record is due        ->  a round: entries in order, their records, one queue for each target (`Delivery`)
+
+It keeps no state of its own that the journal does not have, so that any broker that leads the partition goes on. Reading the
+journal in bulk (at the start, and the records of a round) is done in threads, all else on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from kafkalake.broker.delayed.delivery import Delivery, Metrics
+from kafkalake.broker.delayed.due_index import BucketFiles, DueIndex
+from kafkalake.broker.delayed.fault_points import DelayedPoint
+from kafkalake.broker.delayed.hand_ins import Done, HandIns
+from kafkalake.broker.delayed.hand_overs import hand_over_producer_id
+from kafkalake.broker.delayed.journal_state import JournalState
+from kafkalake.broker.delayed.rows import WaitingRows, read_waiting
+from kafkalake.broker.delayed.targets import Targets
+from kafkalake.broker.partitions.append_queue import AppendQueue
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.pending_append import PendingAppend
+from kafkalake.broker.partitions.purgatory import Purgatory, Timers
+from kafkalake.clock import Clock
+from kafkalake.delayed_journal import Note, Reason
+from kafkalake.errors import (
+    CoordinatorLoadInProgressError,
+    CorruptSegmentError,
+    KafkaError,
+    KafkaLakeError,
+    NotCoordinatorError,
+    NotLeaderOrFollowerError,
+)
+from kafkalake.record.arrays import Int64s
+from kafkalake.record.batch import ProducerBatch
+from kafkalake.record.message_set import MessageSet
+from kafkalake.run_blocking import RunBlocking
+
+logger = logging.getLogger(__name__)
+
+FOLLOW_BYTES = 1 << 20
+LOAD_BYTES = 16 << 20
+ROUND_RECORDS = 5_000
+ROUND_BYTES = 16 << 20
+HELD_BYTES_MAX = 16 << 20
+"""The bytes of records that wait for their targets above which no more are read."""
+IN_MEMORY_MAX = 64 << 10
+"""Entries of far due times that a journal partition keeps in memory."""
+LOOK_MS = 30_000
+"""The longest time until the next look at the index: the wall clock may jump."""
+PAUSE_MS = 1_000
+
+
+class DelayedHost(Protocol):
+    """The parts of a broker that a coordinator of delayed delivery needs."""
+
+    append_queue: AppendQueue
+    clock: Clock
+    purgatory: Purgatory
+    run_blocking: RunBlocking
+    timers: Timers
+
+
+class JournalDescription(NamedTuple):
+    """A journal partition: the records that wait, those of them that are due and not handed over, and the next due time."""
+
+    partition: int
+    is_loaded: bool
+    waiting: int
+    due: int
+    next_due_ms: int | None
+
+
+@dataclass(slots=True, eq=False)
+class _Loaded:
+    """The parts of a coordinator that has loaded its partition."""
+
+    state: JournalState
+    delivery: Delivery
+    hand_ins: HandIns
+
+
+class JournalCoordinator:
+    """The coordinator of a journal partition that this broker leads. `start` it, and `close` it when it is led here no more."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        host: DelayedHost,
+        targets: Targets,
+        files: BucketFiles,
+        metrics: Metrics,
+        reach: Callable[[Enum], None],
+    ) -> None:
+        self.partition = partition
+        self._host = host
+        self._targets = targets
+        self._files = files
+        self._metrics = metrics
+        self._reach = reach
+        self._loaded: _Loaded | None = None
+        self._is_closed = False
+        self._is_following = False
+        self._wakes_at_ms: int | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._round: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Load the partition in the background, once all that earlier leaders acknowledged can be read."""
+        self._host.append_queue.when_caught_up(self.partition, self._load_soon)
+
+    def close(self) -> None:
+        """Stop. Pending requests fail with NOT_COORDINATOR."""
+        self._is_closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        self._unload()
+
+    def _unload(self) -> None:
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            self._host.purgatory.forget(self.partition, self._moved)
+            loaded.delivery.close()
+            loaded.hand_ins.close()
+            with contextlib.suppress(OSError):
+                loaded.state.index.close()
+
+    def _load_soon(self) -> None:
+        if not self._is_closed:
+            task = asyncio.ensure_future(self._load())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Return whether hand-ins are taken."""
+        return self._loaded is not None
+
+    def describe(self) -> JournalDescription:
+        """Return the numbers of the partition."""
+        if self._loaded is None:
+            return JournalDescription(self.partition.index, False, 0, 0, None)
+        state, delivery = self._loaded.state, self._loaded.delivery
+        due = delivery.queued + state.index.count_due(self._host.clock.now_ms())
+        return JournalDescription(self.partition.index, True, len(state.waiting), due, state.index.next_due_ms)
+
+    # In
+
+    def hand_in(self, batch: ProducerBatch, done: Done) -> None:
+        """Append a batch of waiting records unless the journal has it. Call `done` when they are durable, or with the error."""
+        if self._loaded is None:
+            done(NotCoordinatorError() if self._is_closed else CoordinatorLoadInProgressError())
+        else:
+            self._loaded.hand_ins.take(batch, done)
+
+    def _append_hand_in(self, batch: ProducerBatch, done: Done) -> None:
+        def appended(error: KafkaError | None) -> None:
+            if error is None:
+                self._reach(DelayedPoint.HAND_IN_JOURNALLED)
+            done(error)
+
+        self._append(batch, appended)
+
+    def _append(self, batch: ProducerBatch, done: Done) -> None:
+        pending = PendingAppend(self.partition, batch, None)
+
+        def settled() -> None:
+            result = pending.result
+            if result is None or isinstance(result, KafkaError):
+                done(result or NotLeaderOrFollowerError())
+            else:
+                done(None)
+
+        self._host.append_queue.add(pending, settled)
+
+    def _append_notes(self, batch: ProducerBatch, done: Done) -> None:
+        """Append notes, and call `done` when the state has followed them."""
+        loaded = self._loaded
+
+        def appended(error: KafkaError | None) -> None:
+            if error is not None:
+                done(error)
+            elif loaded is not None and self._loaded is loaded:
+                followed()
+
+        def followed() -> None:
+            if self._loaded is loaded and self._follow_all():
+                done(None)
+            else:
+                self._host.timers.schedule(PAUSE_MS, followed)
+
+        self._append(batch, appended)
+
+    # Loading
+
+    async def _load(self) -> None:
+        while not self._is_closed:
+            try:
+                state = await self._host.run_blocking(self._read_journal)
+                rows = [(each, await self._read(each.offsets)) for each in state.hand_overs.open.values()]
+                break
+            except (KafkaLakeError, OSError) as error:
+                logger.warning(
+                    "journal of delayed delivery not loaded partition=%s error=%s", self.partition.name, error
+                )
+                await asyncio.sleep(PAUSE_MS / 1000)
+        else:
+            return
+        self._begin(state, rows)
+
+    def _read_journal(self) -> JournalState:
+        """Return the state as of the high watermark. Blocks."""
+        log = self.partition.log
+        state = JournalState(log.log_start_offset, DueIndex(self._host.clock.now_ms(), self._files, IN_MEMORY_MAX))
+        while state.position < log.high_watermark and not self._is_closed:
+            self._take_in(state, LOAD_BYTES)
+        return state
+
+    def _take_in(self, state: JournalState, max_bytes: int) -> None:
+        """Let the state follow the next messages. Raise `KafkaLakeError` if they cannot be read."""
+        state.skip(self.partition.log.log_start_offset)
+        messages = self._next_messages(state.position, max_bytes)
+        if len(messages):
+            state.follow(messages)
+        else:
+            state.skip(self.partition.log.high_watermark)
+
+    def _next_messages(self, position: int, max_bytes: int) -> MessageSet:
+        """Return the next messages of the journal, those behind damage if there is any. It is logged."""
+        log = self.partition.log
+        try:
+            return log.read(position, max_bytes)
+        except CorruptSegmentError as error:
+            messages = log.read_behind_damage(position, max_bytes)
+            logger.error(
+                "damaged journal topic=%s partition=%d offsets=[%d, %d) error=%s",
+                self.partition.topic.name,
+                self.partition.index,
+                position,
+                messages.base_offset if len(messages) else log.high_watermark,
+                error,
+            )
+            return messages
+
+    def _begin(self, state: JournalState, opened: Sequence[tuple[Note, WaitingRows]]) -> None:
+        """Serve the partition, and repeat the intents that are open."""
+        if self._is_closed:
+            return
+        delivery = Delivery(
+            hand_over_producer_id(self.partition.replica),
+            state.hand_overs,
+            self._append_notes,
+            self._targets,
+            self._host.clock,
+            self._host.timers,
+            self._metrics,
+            self._reach,
+        )
+        hand_ins = HandIns(state.doubles, self._append_hand_in, self._host.timers)
+        self._loaded = _Loaded(state, delivery, hand_ins)
+        for note, _ in opened:
+            state.claim(note.offsets)
+        self._host.purgatory.observe(self.partition, self._moved)
+        for note, rows in opened:
+            delivery.resume(note, rows)
+        logger.info("delayed records loaded partition=%s waiting=%d", self.partition.name, len(state.waiting))
+        self._follow_soon()
+
+    # Following
+
+    def _moved(self, partition: Partition) -> None:
+        loaded = self._loaded
+        if loaded is not None and loaded.state.position < partition.log.high_watermark:
+            self._follow_soon()
+
+    def _follow_soon(self) -> None:
+        if not self._is_following:
+            self._is_following = True
+            self._host.timers.schedule(1, self._follow)
+
+    def _follow(self) -> None:
+        """Take in a part of what was appended, and the rest in later turns of the event loop."""
+        self._is_following = False
+        loaded = self._loaded
+        if loaded is None or self._is_closed:
+            return
+        if not self._follow_some(loaded):
+            self._host.timers.schedule(PAUSE_MS, self._follow_soon)
+            return
+        if loaded.state.position < self.partition.log.high_watermark:
+            self._follow_soon()
+        self._wake()
+
+    def _follow_some(self, loaded: _Loaded) -> bool:
+        """Take in a part of what was appended, and return whether it could be read."""
+        if loaded.state.position < self.partition.log.high_watermark:
+            try:
+                self._take_in(loaded.state, FOLLOW_BYTES)
+            except KafkaLakeError as error:
+                logger.error("journal of delayed delivery not read partition=%s error=%s", self.partition.name, error)
+                return False
+            loaded.hand_ins.followed()
+        return True
+
+    def _follow_all(self) -> bool:
+        """Take in all that is below the watermark now, notes that the next step needs, and return whether it could be read."""
+        loaded = self._loaded
+        assert loaded is not None
+        while loaded.state.position < self.partition.log.high_watermark:
+            if not self._follow_some(loaded):
+                return False
+        return True
+
+    # Rounds
+
+    def _wake(self) -> None:
+        """Begin a round if records are due, or set the alarm for the first that is due."""
+        loaded = self._loaded
+        if loaded is None or self._is_closed or (self._round is not None and not self._round.done()):
+            return
+        due_ms, now_ms = loaded.state.index.next_due_ms, self._host.clock.now_ms()
+        if due_ms is None:
+            return
+        if due_ms <= now_ms:
+            self._round = asyncio.ensure_future(self._deliver(loaded))
+            self._tasks.add(self._round)
+            self._round.add_done_callback(self._round_ended)
+            return
+        delay_ms = min(due_ms - now_ms, LOOK_MS)
+        at_ms = self._host.clock.monotonic_ms() + delay_ms
+        if self._wakes_at_ms is None or at_ms < self._wakes_at_ms:
+            self._wakes_at_ms = at_ms
+            self._host.timers.schedule(delay_ms, partial(self._alarm, at_ms))
+
+    def _alarm(self, at_ms: int) -> None:
+        if self._wakes_at_ms == at_ms:
+            self._wakes_at_ms = None
+        self._wake()
+
+    def _round_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or self._is_closed:
+            return
+        error = task.exception()
+        if error is None:
+            self._wake()
+            return
+        logger.error("delayed records not handed over partition=%s error=%s", self.partition.name, error)
+        if isinstance(error, KafkaLakeError):
+            self._host.timers.schedule(PAUSE_MS, self._wake)
+        else:  # the index is only derived from the journal
+            self._unload()
+            self._load_soon()
+
+    async def _deliver(self, loaded: _Loaded) -> None:
+        """Hand over all that is due now, in rounds."""
+        while await self._deliver_some(loaded):
+            pass
+
+    async def _deliver_some(self, loaded: _Loaded) -> bool:
+        """Hand over the next records that are due, and return whether there were any."""
+        state, now_ms = loaded.state, self._host.clock.now_ms()
+        state.index.advance(now_ms)
+        entries = state.index.take(now_ms, self._round_limit())
+        if not len(entries):
+            return False
+        entries = entries[state.is_free(entries["offset"])]
+        if len(entries):
+            try:
+                rows = await self._read(entries["offset"])
+            except KafkaLakeError:
+                state.index.add(entries)
+                raise
+            self._queue(loaded, rows)
+            while loaded.delivery.held_bytes > HELD_BYTES_MAX:
+                await loaded.delivery.wait_for_room()
+        return True
+
+    def _queue(self, loaded: _Loaded, rows: WaitingRows) -> None:
+        cancelled = loaded.state.cancels.are_cancelled(rows.batch.column("headers"), rows.fields)
+        if cancelled.any():
+            loaded.delivery.finish(rows.offsets[cancelled], Reason.CANCELLED)
+            rows = rows.take(np.flatnonzero(~cancelled))
+        if len(rows):
+            loaded.delivery.add(rows)
+
+    def _round_limit(self) -> int:
+        """Return the number of records of about `ROUND_BYTES`."""
+        log = self.partition.log
+        record_bytes = log.size_bytes // max(log.log_end_offset - log.log_start_offset, 1) + 1
+        return max(1, min(ROUND_RECORDS, ROUND_BYTES // record_bytes))
+
+    async def _read(self, offsets: Int64s) -> WaitingRows:
+        log = self.partition.log
+        found: WaitingRows = await self._host.run_blocking(lambda: read_waiting(log, offsets, log.high_watermark))
+        return found

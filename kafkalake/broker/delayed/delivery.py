@@ -1,0 +1,358 @@
+"""Hands due records of one journal partition over to their targets: intent, append, finished.
+
+    add(rows)          they queue at their targets
+    write()            one append to the journal: what was finished, and an intent for each target that is free
+    acknowledged       each intent's batch is sent to its target
+    the target has it  finished: its target is free
+
+Nothing is aborted. A write to the journal or to a target that fails is repeated as it was, after a pause. What has come of it is
+known by the journal's order and by the target's sequences. Only a target that has refused a batch for good gets another intent in
+its place, or none.
+
+Runs on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Protocol
+from uuid import UUID
+
+import numpy as np
+
+from kafkalake.broker.coordination.journal import Timers
+from kafkalake.broker.delayed.fault_points import DelayedPoint
+from kafkalake.broker.delayed.hand_overs import HandOvers, Target
+from kafkalake.broker.delayed.rows import WaitingRows, delivered_batch
+from kafkalake.broker.delayed.targets import OUT_OF_SEQUENCE, REFUSED, TOO_LARGE, UNKNOWN, Targets
+from kafkalake.clock import Clock
+from kafkalake.delayed_journal import Kind, Note, Reason, encode_notes, note
+from kafkalake.errors import KafkaError, UnknownTopicIdError, error_for_code
+from kafkalake.record.arrays import Int64s
+from kafkalake.record.batch import ProducerBatch
+
+logger = logging.getLogger(__name__)
+
+BATCH_ROWS_MAX = 2_000
+BATCH_BYTES_MAX = 512 << 10
+"""The maximum of one batch for a target, if one record is not larger."""
+TARGETS_MAX = 1_000
+"""The maximum number of intents in one write."""
+GATHER_MS = 1
+"""How long acknowledgements are gathered before the next write."""
+FINISHED_WITHIN_MS = 100
+"""How long finished hand-overs may wait for intents to be written with."""
+PAUSE_MS_MIN = 20
+PAUSE_MS_MAX = 5_000
+GONE_AFTER_MS = 30_000
+"""How long a topic must have been unknown until it is taken for deleted."""
+
+_NONE: Int64s = np.zeros(0, dtype=np.int64)
+_NOWHERE: Target = UUID(int=0), -1
+
+
+class Metrics(Protocol):
+    """The receiver of what was handed over."""
+
+    def handed_over(self, lateness_ms: Int64s, now_ms: int) -> None: ...
+
+    def dead_lettered(self, records: int) -> None: ...
+
+
+Append = Callable[[ProducerBatch, Callable[[KafkaError | None], None]], None]
+"""Append a batch to the journal, and call back once when the state has followed it, or with the error."""
+
+
+@dataclass(slots=True, eq=False)
+class _HandOver:
+    """An intent and its records. No records: the intent withdraws the one before it."""
+
+    note: Note
+    rows: WaitingRows | None
+    failures: int = 0
+    unknown_since_ms: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Queued:
+    """Records that wait for their target to be free, all for one reason: 0 or an error code."""
+
+    rows: WaitingRows
+    error_code: int = 0
+
+
+class Delivery:
+    """The hand-overs of one journal partition."""
+
+    def __init__(
+        self,
+        producer_id: int,
+        hand_overs: HandOvers,
+        append: Append,
+        targets: Targets,
+        clock: Clock,
+        timers: Timers,
+        metrics: Metrics,
+        reach: Callable[[Enum], None],
+    ) -> None:
+        self.queued = 0
+        """The number of records that have been added and are not finished."""
+        self.held_bytes = 0
+        """The bytes of these."""
+        self.is_closed = False
+        self._producer_id = producer_id
+        self._hand_overs = hand_overs
+        self._append = append
+        self._targets = targets
+        self._clock = clock
+        self._timers = timers
+        self._metrics = metrics
+        self._reach = reach
+        self._queues: dict[Target, deque[_Queued]] = {}
+        self._under_way: dict[Target, _HandOver] = {}
+        self._to_write: list[_HandOver] = []
+        self._finished: list[Note] = []
+        self._is_writing = False
+        self._is_scheduled = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Event()
+
+    async def wait_for_room(self) -> None:
+        """Wait until records have been finished."""
+        self._room.clear()
+        await self._room.wait()
+
+    def close(self) -> None:
+        """Send and write nothing more. The next coordinator repeats what is open."""
+        self.is_closed = True
+        for task in self._tasks:
+            task.cancel()
+
+    def add(self, rows: WaitingRows) -> None:
+        """Queue records that are due, behind those added before."""
+        for target, part in rows.by_target():
+            self._enqueue(target, _Queued(part))
+        self._count(rows, 1)
+        self._write_within(GATHER_MS)
+
+    def resume(self, intent: Note, rows: WaitingRows) -> None:
+        """Repeat an open intent of an earlier coordinator."""
+        hand_over = _HandOver(intent, rows)
+        self._under_way[intent.target] = hand_over
+        self._count(rows, 1)
+        self._send(hand_over)
+
+    def finish(self, offsets: Int64s, reason: Reason) -> None:
+        """Note that records wait no longer, without a hand-over."""
+        self._finished.append(Note(Kind.FINISHED, _NOWHERE, -1, -1, offsets, reason))
+        self._write_within(FINISHED_WITHIN_MS)
+
+    def _count(self, rows: WaitingRows, sign: int) -> None:
+        self.queued += sign * len(rows)
+        self.held_bytes += sign * int(rows.sizes.sum())
+
+    def _enqueue(self, target: Target, queued: _Queued) -> None:
+        self._queues.setdefault(target, deque()).append(queued)
+
+    # The journal
+
+    def _write_within(self, delay_ms: int) -> None:
+        if not self._is_scheduled or delay_ms == GATHER_MS:
+            self._is_scheduled = True
+            self._timers.schedule(delay_ms, self.write)
+
+    def write(self) -> None:
+        """Write what is finished and the next intents, unless a write is under way: then they follow it."""
+        self._is_scheduled = False
+        if self._is_writing or self.is_closed:
+            return
+        hand_overs, self._to_write = self._to_write, []
+        for target in self._free_targets(TARGETS_MAX - len(hand_overs)):
+            hand_over = self._under_way[target] = self._next(target)
+            hand_overs.append(hand_over)
+        finished, self._finished = self._finished, []
+        if hand_overs or finished:
+            self._is_writing = True
+            notes = [note(each) for each in (*finished, *(hand_over.note for hand_over in hand_overs))]
+            self._append(encode_notes(notes), partial(self._written, notes, hand_overs, 0))
+
+    def _free_targets(self, limit: int) -> list[Target]:
+        free: list[Target] = []
+        for target in self._queues:
+            if len(free) >= limit:
+                break
+            if target not in self._under_way:
+                free.append(target)
+        return free
+
+    def _next(self, target: Target) -> _HandOver:
+        """Take the next batch of records from a target's queue, with its intent."""
+        queue = self._queues[target]
+        error_code = queue[0].error_code
+        rows = self._take(queue, error_code, BATCH_ROWS_MAX, BATCH_BYTES_MAX)
+        if not queue:
+            del self._queues[target]
+        return _HandOver(self._hand_overs.intent(target, rows.offsets, error_code), rows)
+
+    @staticmethod
+    def _take(queue: deque[_Queued], error_code: int, rows_max: int, bytes_max: int) -> WaitingRows:
+        taken: list[WaitingRows] = []
+        while queue and queue[0].error_code == error_code and rows_max > 0 and bytes_max > 0:
+            rows = queue[0].rows
+            sizes = np.cumsum(rows.sizes)
+            fitting = min(int(np.searchsorted(sizes, bytes_max, side="right")), rows_max)
+            count = fitting if fitting or taken else 1
+            if not count:
+                break
+            taken.append(rows.slice(0, count))
+            rows_max, bytes_max = rows_max - count, bytes_max - int(sizes[count - 1])
+            if count < len(rows):
+                queue[0] = _Queued(rows.slice(count, len(rows)), error_code)
+                break
+            queue.popleft()
+        return WaitingRows.concat(taken)
+
+    def _written(
+        self, notes: list[bytes], hand_overs: list[_HandOver], failures: int, error: KafkaError | None
+    ) -> None:
+        if self.is_closed:
+            return
+        if error is not None:
+            logger.warning("journal of delayed delivery not written, to be repeated error=%s", error)
+            self._timers.schedule(_pause_ms(failures), partial(self._write_again, notes, hand_overs, failures + 1))
+            return
+        self._is_writing = False
+        if hand_overs:
+            self._reach(DelayedPoint.INTENTS_JOURNALLED)
+        if len(notes) > len(hand_overs):
+            self._reach(DelayedPoint.FINISHED_JOURNALLED)
+        for hand_over in hand_overs:
+            if hand_over.rows is None:
+                del self._under_way[hand_over.note.target]
+            else:
+                self._send(hand_over)
+        if self._queues or self._to_write or self._finished:
+            self._write_within(GATHER_MS)
+
+    def _write_again(self, notes: list[bytes], hand_overs: list[_HandOver], failures: int) -> None:
+        if not self.is_closed:
+            self._append(encode_notes(notes), partial(self._written, notes, hand_overs, failures))
+
+    # The targets
+
+    def _send(self, hand_over: _HandOver) -> None:
+        if self.is_closed:
+            return
+        rows, intent = hand_over.rows, hand_over.note
+        assert rows is not None
+        reason = error_for_code(intent.error_code).label if intent.reason is Reason.DEAD_LETTERED else ""
+        batch = delivered_batch(rows, intent, self._producer_id, self._clock.now_ms(), reason)
+        self._targets.append(intent.target, batch, partial(self._sent, hand_over, rows))
+
+    def _sent(self, hand_over: _HandOver, rows: WaitingRows, error: KafkaError | None) -> None:
+        if self.is_closed:
+            return
+        if error is None:
+            self._reach(DelayedPoint.TARGET_APPENDED)
+            self._finish(hand_over, rows)
+        elif isinstance(error, OUT_OF_SEQUENCE):
+            logger.error("target of delayed records has lost records target=%s error=%s", hand_over.note.target, error)
+            changed = hand_over.note._replace(epoch=hand_over.note.epoch + 1, first_sequence=0)
+            self._write_instead(hand_over, changed, rows)
+        elif isinstance(error, TOO_LARGE) and len(rows) > 1:
+            self._split(hand_over, rows)
+        elif isinstance(error, (*TOO_LARGE, *REFUSED)) or self._is_gone(hand_over, error):
+            self._give_up(hand_over, rows, error)
+        else:
+            self._send_later(hand_over, error)
+
+    def _finish(self, hand_over: _HandOver, rows: WaitingRows) -> None:
+        intent, now_ms = hand_over.note, self._clock.now_ms()
+        del self._under_way[intent.target]
+        self._finished.append(intent._replace(kind=Kind.FINISHED))
+        self._count(rows, -1)
+        self._room.set()
+        if intent.reason is Reason.DEAD_LETTERED:
+            self._metrics.dead_lettered(len(rows))
+        else:
+            self._metrics.handed_over(now_ms - rows.due_ms, now_ms)
+        self._write_within(GATHER_MS if intent.target in self._queues else FINISHED_WITHIN_MS)
+
+    def _write_instead(self, hand_over: _HandOver, intent: Note, rows: WaitingRows | None) -> None:
+        """Write another intent of a target that has refused the one before it, and has none of its records."""
+        instead = _HandOver(intent, rows)
+        self._under_way[hand_over.note.target] = instead
+        self._to_write.append(instead)
+        self._write_within(GATHER_MS)
+
+    def _split(self, hand_over: _HandOver, rows: WaitingRows) -> None:
+        half = len(rows) // 2
+        first, rest = rows.slice(0, half), rows.slice(half, len(rows))
+        queue = self._queues.setdefault(hand_over.note.target, deque())
+        queue.appendleft(_Queued(rest, hand_over.note.error_code))
+        self._write_instead(hand_over, hand_over.note._replace(offsets=first.offsets), first)
+
+    def _is_gone(self, hand_over: _HandOver, error: KafkaError) -> bool:
+        """Return whether the target's topic has been deleted. It may be one that is new, or not known here yet."""
+        target = hand_over.note.target
+        if not isinstance(error, UNKNOWN) or self._targets.max_batch_bytes(target) is not None:
+            hand_over.unknown_since_ms = None
+            return False
+        now_ms = self._clock.monotonic_ms()
+        if hand_over.unknown_since_ms is None:
+            hand_over.unknown_since_ms = now_ms
+        return now_ms - hand_over.unknown_since_ms >= GONE_AFTER_MS
+
+    def _send_later(self, hand_over: _HandOver, error: KafkaError) -> None:
+        if not hand_over.failures:
+            logger.warning(
+                "delayed records not handed over, to be repeated target=%s error=%s", hand_over.note.target, error
+            )
+        pause_ms = _pause_ms(hand_over.failures)
+        hand_over.failures += 1
+        self._timers.schedule(pause_ms, partial(self._send, hand_over))
+
+    # Dead letters
+
+    def _give_up(self, hand_over: _HandOver, rows: WaitingRows, error: KafkaError) -> None:
+        """Withdraw an intent, and hand its records over to the dead-letter topic. Those behind them follow if the topic is gone."""
+        target = hand_over.note.target
+        logger.error("delayed records not delivered target=%s records=%d error=%s", target, len(rows), error)
+        if hand_over.note.reason is Reason.DEAD_LETTERED:
+            self._send_later(hand_over, error)
+            return
+        self._write_instead(hand_over, hand_over.note._replace(offsets=_NONE), None)
+        parts = [_Queued(rows, error.code)]
+        if isinstance(error, UNKNOWN):
+            parts += [_Queued(each.rows, UnknownTopicIdError.code) for each in self._queues.pop(target, ())]
+        self._run(self._to_dead_letters(parts))
+
+    def _run(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _to_dead_letters(self, parts: Iterable[_Queued]) -> None:
+        failures = 0
+        while not self.is_closed:
+            try:
+                target = await self._targets.dead_letter()
+            except KafkaError as error:
+                logger.warning("no dead-letter topic for delayed records, to be repeated error=%s", error)
+                await asyncio.sleep(_pause_ms(failures) / 1000)
+                failures += 1
+                continue
+            for part in parts:
+                self._enqueue(target, part)
+            self._write_within(GATHER_MS)
+            return
+
+
+def _pause_ms(failures: int) -> int:
+    return min(PAUSE_MS_MIN << min(failures, 10), PAUSE_MS_MAX)

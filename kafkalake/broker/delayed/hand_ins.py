@@ -1,0 +1,87 @@
+"""The way into one journal partition: each produced batch's delayed records once, however often they are handed in.
+
+A batch whose append has ended without a result, because the replicas in sync have not got it in time, may be below the watermark
+later. A repetition of it waits for that, and is not appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
+from kafkalake.broker.coordination.journal import Timers
+from kafkalake.broker.delayed.doubles import Doubles
+from kafkalake.delayed_journal import HandInKey, hand_in_key
+from kafkalake.errors import (
+    KafkaError,
+    NotCoordinatorError,
+    NotEnoughReplicasAfterAppendError,
+    RequestTimedOutError,
+)
+from kafkalake.record.batch import ProducerBatch
+
+Done = Callable[[KafkaError | None], None]
+"""Callback, called once: with None when the records are durable, else with the error."""
+
+UNCERTAIN = RequestTimedOutError, NotEnoughReplicasAfterAppendError
+"""Errors of batches that are in the log and may yet be committed."""
+WAIT_MS = 30_000
+"""The longest wait of a repetition for the batch that it repeats."""
+
+
+class HandIns:
+    """The batches that are being appended to a journal partition, and those of unknown outcome."""
+
+    def __init__(self, doubles: Doubles, append: Callable[[ProducerBatch, Done], None], timers: Timers) -> None:
+        self._doubles = doubles
+        self._append = append
+        self._timers = timers
+        self._under_way: dict[HandInKey, list[Done]] = {}
+        self._uncertain: set[HandInKey] = set()
+
+    def take(self, batch: ProducerBatch, done: Done) -> None:
+        """Append a batch that `delayed_journal.encode` has made, unless the journal has it, and call `done`."""
+        key = hand_in_key(batch)
+        if not key.is_idempotent:
+            self._append(batch, done)
+        elif self._doubles.has(key):
+            done(None)
+        elif key in self._under_way:
+            self._under_way[key].append(done)
+            if key in self._uncertain:
+                self._timers.schedule(WAIT_MS, partial(self._give_up, key, done))
+        else:
+            self._under_way[key] = [done]
+            self._append(batch, partial(self._appended, key))
+
+    def _appended(self, key: HandInKey, error: KafkaError | None) -> None:
+        if isinstance(error, UNCERTAIN):
+            self._uncertain.add(key)
+            waiting, self._under_way[key] = self._under_way[key], []
+        else:
+            waiting = self._under_way.pop(key, [])
+            if error is None:
+                self._doubles.add(key)
+        for done in waiting:
+            call_isolated(CallbackLoop.COORDINATED, done, error)
+
+    def _give_up(self, key: HandInKey, done: Done) -> None:
+        waiting = self._under_way.get(key, [])
+        if done in waiting:
+            waiting.remove(done)
+            done(RequestTimedOutError())
+
+    def followed(self) -> None:
+        """Answer the repetitions of batches that the journal has by now."""
+        for key in [each for each in self._uncertain if self._doubles.has(each)]:
+            self._uncertain.discard(key)
+            for done in self._under_way.pop(key):
+                call_isolated(CallbackLoop.COORDINATED, done, None)
+
+    def close(self) -> None:
+        """Refuse the repetitions that wait. Appends under way answer themselves."""
+        for key in self._uncertain:
+            for done in self._under_way.pop(key):
+                call_isolated(CallbackLoop.COORDINATED, done, NotCoordinatorError())
+        self._uncertain.clear()

@@ -1,0 +1,51 @@
+"""The partitions that delayed records are handed over to, wherever they are led."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+from uuid import UUID
+
+from kafkalake.errors import (
+    CorruptMessageError,
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    KafkaError,
+    MessageTooLargeError,
+    OutOfOrderSequenceError,
+    RecordListTooLargeError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalake.record.batch import ProducerBatch
+from kafkalake.topic_partition import PartitionId
+
+Appended = Callable[[KafkaError | None], None]
+"""Callback, called once: with None when the batch is below the high watermark or is there already, else with the error."""
+
+TOO_LARGE = MessageTooLargeError, RecordListTooLargeError
+REFUSED = InvalidRecordError, CorruptMessageError, InvalidTimestampError
+"""Errors of a batch that no repetition changes."""
+OUT_OF_SEQUENCE = OutOfOrderSequenceError, InvalidProducerEpochError
+"""Errors of a target that has lost records, or knows another journal of the same name."""
+UNKNOWN = UnknownTopicIdError, UnknownTopicOrPartitionError
+
+
+class Targets(Protocol):
+    """The partitions of the cluster. Used on the event loop's thread."""
+
+    def append(self, target: PartitionId[UUID], batch: ProducerBatch, done: Appended) -> None:
+        """Append an idempotent batch with acks=all at the target's leader. `done` may be called before this returns.
+
+        Any error may be of a batch that has been appended.
+        """
+        ...
+
+    def max_batch_bytes(self, target: PartitionId[UUID]) -> int | None:
+        """Return the largest batch that the target takes, None if there is no such partition in the cluster's image."""
+        ...
+
+    async def dead_letter(self) -> PartitionId[UUID]:
+        """Return a partition for records whose target is gone. Raise `KafkaError` if there is none now."""
+        ...

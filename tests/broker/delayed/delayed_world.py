@@ -1,0 +1,245 @@
+"""A journal partition of delayed delivery on a real log, targets with real logs, and a clock that the test drives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+from leaderships import LedPartition
+from manual_clock import ManualClock
+from record_batches import Row, record_batch
+from storage.partition_logs import open_log, read_all
+
+from kafkalake.broker.delayed.coordinator import JournalCoordinator
+from kafkalake.broker.partitions.pending_append import PendingAppend
+from kafkalake.cluster.image import sole_replica
+from kafkalake.delayed_headers import DELAY_ID
+from kafkalake.delayed_journal import NO_DUE_TIME, Origin, encode
+from kafkalake.errors import KafkaError, RequestTimedOutError
+from kafkalake.record.batch import ProducerBatch
+from kafkalake.storage.append_group import AppendResult
+from kafkalake.storage.log import Log
+from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
+from kafkalake.storage.temporary_files import TemporaryFiles
+from kafkalake.topic_partition import PartitionId
+
+ORDERS = UUID(int=1 << 100 | 1)
+SOURCE = UUID(int=2)
+DEAD_LETTERS = UUID(int=3)
+START_MS = 1_700_000_000_000
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+class Sent(NamedTuple):
+    """A record of a test: its value, when it is due, its delay id. A value of None is a cancel."""
+
+    value: bytes | None
+    due_ms: int
+    delay_id: bytes | None = None
+
+
+class TargetLogs:
+    """`Targets` with a real log each. `faults` are what happens to the next appends, None: nothing."""
+
+    def __init__(self, directory: Path, clock: ManualClock) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._logs: dict[PartitionId[UUID], Log] = {}
+        self.faults: list[KafkaError | None] = []
+        self.faults_after: list[KafkaError | None] = []
+        """Errors of appends that have succeeded."""
+        self.appends: list[tuple[PartitionId[UUID], int]] = []
+        self.limits: dict[UUID, int | None] = {}
+        self.dead_letter_faults: list[KafkaError] = []
+
+    def log(self, target: PartitionId[UUID]) -> Log:
+        if target not in self._logs:
+            self._logs[target] = open_log(self._directory / f"{target[0].int:x}-{target[1]}", self._clock)
+        return self._logs[target]
+
+    def append(
+        self, target: PartitionId[UUID], batch: ProducerBatch, done: Callable[[KafkaError | None], None]
+    ) -> None:
+        asyncio.get_running_loop().call_soon(self._append, target, batch, done)
+
+    def _append(
+        self, target: PartitionId[UUID], batch: ProducerBatch, done: Callable[[KafkaError | None], None]
+    ) -> None:
+        fault = self.faults.pop(0) if self.faults else None
+        if fault is not None:
+            done(fault)
+            return
+        log = self.log(target)
+        (result,) = log.append([batch], 0)
+        log.advance_high_watermark(log.log_end_offset)
+        self.appends.append((target, batch.rows))
+        after = self.faults_after.pop(0) if self.faults_after else None
+        done(after if after is not None or isinstance(result, AppendResult) else result)
+
+    def max_batch_bytes(self, target: PartitionId[UUID]) -> int | None:
+        return self.limits.get(target[0], 1 << 20)
+
+    async def dead_letter(self) -> PartitionId[UUID]:
+        if self.dead_letter_faults:
+            raise self.dead_letter_faults.pop(0)
+        return DEAD_LETTERS, 0
+
+    def records(self, target: PartitionId[UUID]) -> list[Row]:
+        """Return the records that a target has."""
+        return [row for _, row in read_all(self.log(target), max_bytes=1 << 20)]
+
+    def values(self, target: PartitionId[UUID] = (ORDERS, 0)) -> list[bytes | None]:
+        return [row[2] for row in self.records(target)]
+
+
+class Seen:
+    """The metrics of hand-overs."""
+
+    def __init__(self) -> None:
+        self.lateness_ms: list[int] = []
+        self.dead = 0
+
+    def handed_over(self, lateness_ms: Any, now_ms: int) -> None:
+        self.lateness_ms += lateness_ms.tolist()
+
+    def dead_lettered(self, records: int) -> None:
+        self.dead += records
+
+
+class DelayedWorld:
+    """A broker that leads one journal partition. `restart` is a new coordinator on what the disk has."""
+
+    def __init__(self, directory: Path, **config: int) -> None:
+        self._directory = directory
+        self.led = LedPartition(directory / "journal", sole_replica(0, 1), **config)
+        self.clock = self.led.clock
+        self.clock.jump(START_MS)
+        self.targets = TargetLogs(directory, self.clock)
+        self.seen = Seen()
+        self.kill_at: Enum | None = None
+        self.sequence = 0
+        self.appended = 0
+        self.read_faults: list[Exception] = []
+        self.coordinator = self._start()
+
+    # The parts of a broker
+
+    @property
+    def append_queue(self) -> Any:
+        return self.led.queue
+
+    @property
+    def purgatory(self) -> Any:
+        return self.led.purgatory
+
+    @property
+    def timers(self) -> Any:
+        return self.led.timers
+
+    async def run_blocking(self, work: Callable[[], Any]) -> Any:
+        await asyncio.sleep(0)
+        if self.read_faults:
+            raise self.read_faults.pop(0)
+        return work()
+
+    def _reach(self, point: Enum) -> None:
+        if point is self.kill_at:
+            self.kill_at = None
+            self.coordinator.close()
+            raise Killed
+
+    # What happens to it
+
+    def _start(self) -> JournalCoordinator:
+        files = TemporaryFiles(str(self._directory / "journal"), self.led.files)
+        return JournalCoordinator(self.led.partition, self, self.targets, files, self.seen, self._reach)
+
+    def restart(self) -> None:
+        """Another coordinator takes over."""
+        self.coordinator.close()
+        self.coordinator = self._start()
+        self.coordinator.start()
+
+    async def settle(self) -> None:
+        """Let everything happen that happens now."""
+        for _ in range(60):
+            self.led.turn()
+            await asyncio.sleep(0)
+
+    async def pass_time(self, milliseconds: int, step_ms: int = 1_000) -> None:
+        """Let time pass, and all that is due happens."""
+        while milliseconds > 0:
+            step = min(step_ms, milliseconds)
+            milliseconds -= step
+            self.clock.advance(step)
+            self.timers.ring()
+            await self.settle()
+            for _ in range(12):  # timers of a few ms that follow from those
+                self.timers.ring()
+                await self.settle()
+
+    async def calm(self) -> None:
+        """Let a second pass in small steps."""
+        for _ in range(50):
+            await self.pass_time(20, 20)
+
+    def hand_in(
+        self,
+        records: Sequence[Sent],
+        target: PartitionId[UUID] = (ORDERS, 0),
+        *,
+        producer_id: int = -1,
+        epoch: int = 0,
+        sequence: int = -1,
+        base_offset: int | None = None,
+        transactional: bool = False,
+    ) -> list[str | None]:
+        """Hand records in, and return a list that has the error's label or None once it is answered."""
+        rows: list[Row] = [
+            (
+                self.clock.now_ms(),
+                each.value,
+                each.value,
+                [("h", b"1")] + ([(DELAY_ID, each.delay_id)] if each.delay_id is not None else []),
+            )
+            for each in records
+        ]
+        base = self.appended if base_offset is None else base_offset
+        self.appended = max(self.appended, base + len(rows))
+        due = np.array([NO_DUE_TIME if each.value is None else each.due_ms for each in records], dtype=np.int64)
+        ids = pa.array([each.delay_id for each in records], pa.binary())
+        origin = Origin(target, (SOURCE, target[1]), producer_id, epoch, sequence, base, transactional)
+        answers: list[str | None] = []
+        self.coordinator.hand_in(
+            encode(record_batch(rows).to_arrow(), due, origin, ids, self.clock.now_ms()),
+            lambda error: answers.append(None if error is None else error.label),
+        )
+        return answers
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Write the marker of a producer's transaction to the journal partition."""
+        end = EndMarker(producer_id, 0, COMMIT if committed else ABORT, coordinator_epoch=0)
+        self.led.queue.add(PendingAppend(self.led.partition, None, None, marker=end))
+        self.led.turn()
+
+
+def run(scenario: Any) -> None:
+    """Run a scenario to its end, with a time limit."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await scenario
+
+    asyncio.run(limited())
+
+
+TIMED_OUT = RequestTimedOutError()
