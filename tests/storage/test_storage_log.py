@@ -31,7 +31,7 @@ from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import REAL_FILES, RealFiles
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
-from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
+from kafkalake.storage.producer_state import ABORT, COMMIT, NO_SEQUENCE, EndMarker
 from kafkalake.storage.segment_reader import SEGMENTS
 from kafkalake.storage.state import read_state
 
@@ -441,13 +441,13 @@ def test_transactions_hold_the_last_stable_offset_and_aborted_ones_are_listed(tm
     assert log.last_stable_offset == 1
     log.roll()
     answer = log.append_control(EndMarker(1, 0, ABORT, 0), 0)
-    assert answer.base_offset == 5
+    assert (answer.base_offset, answer.ended) == (5, (1, 2))
     log.advance_high_watermark(6)
     assert log.last_stable_offset == 3
     assert len(log.read(0, 1000, log.last_stable_offset)) == 1
     append(log, transactional(2, 2))  # type: ignore[arg-type]
     log.roll()
-    log.append_control(EndMarker(2, 0, COMMIT, 0), 0)
+    assert log.append_control(EndMarker(2, 0, COMMIT, 0), 0).ended == (3, 7)
     log.advance_high_watermark(log.log_end_offset)
     assert log.last_stable_offset == log.log_end_offset == 9
     for reopened in (log, open_log(tmp_path)):
@@ -459,6 +459,21 @@ def test_transactions_hold_the_last_stable_offset_and_aborted_ones_are_listed(tm
         assert (marker.rows, marker.base_offset, marker.next_offset) == (0, 5, 6)
         assert marker.headers[0, at.CONTROL_TYPE] == ABORT
     assert [row[0] for row in read_all(log)] == [0, 1, 2, 3, 4, 6, 7]
+
+
+def test_a_marker_has_the_records_that_it_has_ended_if_there_are_any(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, simple_batch([b"a"], producer_id=1, epoch=0, sequence=0, transactional=True))
+    append(log, simple_batch([b"x", b"y"]))
+    log.close()
+    log = open_log(tmp_path)
+    assert log.append_control(EndMarker(1, 0, COMMIT, 0), 0).ended == (0, 0)
+    assert log.append_control(EndMarker(1, 0, COMMIT, 0), 0).ended is None, "sent again"
+    unsequenced = simple_batch([b"a"], producer_id=1, epoch=0, sequence=NO_SEQUENCE, transactional=True)
+    append(log, unsequenced, simple_batch([b"x"]))
+    assert log.append_control(EndMarker(1, 0, COMMIT, 0), 0).ended == (5, 6), (
+        "at most, where no sequence tells the last one"
+    )
 
 
 def test_an_open_transaction_survives_restarts(tmp_path: Path) -> None:
