@@ -82,7 +82,10 @@ class SqlTables:
             self._connection.unregister("_read")
 
     def _register_delayed(self, *, is_named: bool) -> None:
-        """Register what waits to be delivered later, read when a statement runs. Raise `Failure` for its past if it is named."""
+        """Register what waits to be delivered later, read when a statement runs. Raise `Failure` for its past if it is named.
+
+        A statement that only lists tables gets its columns: the dataset under the view would be listed, too.
+        """
         if self._as_of_ms is not None:
             if is_named:
                 raise Failure(f"{SCHEMA}.{DELAYED} has no past: it is what waits now")
@@ -90,7 +93,12 @@ class SqlTables:
         from kafkalake.dataset import delayed_dataset
 
         self._connection.register(f"_{DELAYED}", delayed_dataset(self._lake))
-        self._connection.execute(f'CREATE OR REPLACE VIEW {SCHEMA}."{DELAYED}" AS SELECT * FROM _{DELAYED}')
+        rows = f"SELECT * FROM _{DELAYED}"
+        if not is_named:
+            types = self._connection.execute(f"DESCRIBE _{DELAYED}").fetchall()
+            self._connection.unregister(f"_{DELAYED}")
+            rows = f"SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind, *_ in types)} WHERE false"
+        self._connection.execute(f'CREATE OR REPLACE VIEW {SCHEMA}."{DELAYED}" AS {rows}')
 
     def _read(self, name: str) -> pa.Table:
         from deltalake import DeltaTable

@@ -30,7 +30,9 @@ def test_sql_reads_what_waits(kafkalake: Run, lake: DelayedLake) -> None:
     assert first == {"topic": "orders", "key": "0", "due": "1970-01-01T01:00:00.000Z"}
     past = kafkalake("sql", "SELECT * FROM lake.delayed", "--lake", str(lake.path), "--as-of", "1s")
     assert (past.code, past.stderr) == (1, "error: lake.delayed has no past: it is what waits now\n")
-    assert "delayed" in kafkalake("sql", "SHOW ALL TABLES", "--lake", str(lake.path)).stdout
+    shown = kafkalake("sql", "SHOW ALL TABLES", "--lake", str(lake.path), "--csv").stdout
+    assert "memory,lake,delayed," in shown
+    assert "_delayed" not in shown.replace("__delayed", "")
 
 
 def test_what_waits_is_listed_in_order_of_due_times(kafkalake: Run, lake: DelayedLake) -> None:
