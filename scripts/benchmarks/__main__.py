@@ -40,6 +40,7 @@ MEASURES = {
     "memory": ("memory", ()),
     "lag-report": ("lag_report", ()),
     "compaction": ("compaction", ()),
+    "delayed": ("delayed", ("delayed-lateness", "delayed-memory", "delayed-start")),
     "replication": (
         "replication",
         (
