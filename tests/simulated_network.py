@@ -26,6 +26,16 @@ Handler = Callable[[Any], Message | None]
 """Returns the response to a request; None for none, ever."""
 
 
+def feed(machine: Machine, node_id: int, data: bytes, now_ms: int) -> None:
+    """Let a machine receive bytes."""
+    while data:
+        buffer = machine.buffer(node_id)
+        count = min(len(buffer), len(data))
+        buffer[:count] = data[:count]
+        machine.received(node_id, count, now_ms)
+        data = data[count:]
+
+
 @dataclass
 class SimulatedBroker:
     """A broker. `handlers` by API; `requests`: those that came, in order. Without `is_up` nothing listens."""
@@ -103,7 +113,7 @@ class SimulatedNetwork:
         held, self._held = self._held, []
         for node_id, data in held:
             if node_id in self._links:
-                self.machine.received(node_id, data, self.now_ms)
+                feed(self.machine, node_id, data, self.now_ms)
         self.settle()
 
     def cut(self, broker: SimulatedBroker) -> None:
@@ -124,8 +134,8 @@ class SimulatedNetwork:
                 self._held.append((action.node_id, answer))
             elif answer:
                 middle = len(answer) // 2  # bytes are cut anywhere
-                self.machine.received(action.node_id, answer[:middle], self.now_ms)
-                self.machine.received(action.node_id, answer[middle:], self.now_ms)
+                feed(self.machine, action.node_id, answer[:middle], self.now_ms)
+                feed(self.machine, action.node_id, answer[middle:], self.now_ms)
 
     def _connect(self, node_id: int, address: Address) -> None:
         broker = self.brokers.get(address.host)

@@ -50,6 +50,10 @@ CLAIMED = ROOM + 3
 KEY_BYTES, VALUE_BYTES, HEADER_KEY_BYTES, HEADER_VALUE_BYTES = ROOM + 4, ROOM + 5, ROOM + 6, ROOM + 7
 NUMBERS = ROOM + 8
 
+_ROW, _KEY, _VALUE, _HEADER_ROW, _HEADER_KEY, _HEADER_VALUE = range(6)
+CURSOR = 6
+"""`cursor`: int64[CURSOR], how far the columns of a body are filled: rows, and bytes of their data."""
+
 LARGEST_BODY = 0x7FFF0000
 """Largest body in bytes of an Arrow message, with room for padding."""
 KNOWN_ATTRIBUTES = (
@@ -228,7 +232,7 @@ def _bitmap(rows: int, nulls: int) -> int:
 
 
 @compiled()
-def _lay_out(numbers: Int64s) -> int:
+def lay_out(numbers: Int64s) -> int:
     """Set the position of each buffer of the body and return the body's length."""
     rows = numbers[at.ROWS]
     inner = numbers[at.HEADER_ROWS]
@@ -283,13 +287,13 @@ def _pad(numbers: Int64s, out: Bytes, end: int) -> None:
 
 
 @compiled()
-def _fill_headers(
-    data: Bytes, position: int, end: int, first: int, count: int, numbers: Int64s, out: Bytes, k: int, v: int
-) -> tuple[int, int, int]:
-    """Copy the headers of one record to rows from `first` on. k, v: positions of keys and values. Return (position, k, v)."""
-    key_offsets, key_data = _start(numbers, at.HEADER_KEY_OFFSETS), _start(numbers, at.HEADER_KEY_DATA)
-    value_offsets, value_data = _start(numbers, at.HEADER_VALUE_OFFSETS), _start(numbers, at.HEADER_VALUE_DATA)
-    bits, nulls = _start(numbers, at.HEADER_VALUE_VALIDITY), numbers[at.HEADER_VALUE_NULLS]
+def _fill_headers(data: Bytes, position: int, end: int, count: int, layout: Int64s, out: Bytes, cursor: Int64s) -> int:
+    """Copy the headers of one record to the rows from the cursor on. Return the position after them."""
+    key_offsets, key_data = _start(layout, at.HEADER_KEY_OFFSETS), _start(layout, at.HEADER_KEY_DATA)
+    value_offsets, value_data = _start(layout, at.HEADER_VALUE_OFFSETS), _start(layout, at.HEADER_VALUE_DATA)
+    bits, nulls = _start(layout, at.HEADER_VALUE_VALIDITY), layout[at.HEADER_VALUE_NULLS]
+    first = cursor[_HEADER_ROW]
+    k, v = key_data + cursor[_HEADER_KEY], value_data + cursor[_HEADER_VALUE]
     for row in range(first, first + count):
         length, position = read_varint(data, position, end)
         k = store_key(data, position, length, out, k)
@@ -303,29 +307,17 @@ def _fill_headers(
             if nulls:
                 _set_bit(out, bits, row)
         store_i32(out, value_offsets + 4 * (row + 1), v - value_data)
-    return position, k, v
+    cursor[_HEADER_ROW] = first + count
+    cursor[_HEADER_KEY], cursor[_HEADER_VALUE] = k - key_data, v - value_data
+    return position
 
 
 @compiled()
-def _fill(data: Bytes, position: int, end: int, numbers: Int64s, out: Bytes) -> None:
-    """Copy the records validated by `_measure` to the positions set by `_lay_out` (second pass)."""
-    header = FIRST_HEADER_FIELD
-    base_offset = numbers[header + at.BASE_OFFSET]
-    base_timestamp = numbers[header + at.BASE_TIMESTAMP]
-    append_time = numbers[header + at.ATTRIBUTES] & at.ATTRIBUTE_LOG_APPEND_TIME != 0
-    max_timestamp = numbers[header + at.MAX_TIMESTAMP]
-    offsets, timestamps = _start(numbers, at.OFFSET_DATA), _start(numbers, at.TIMESTAMP_DATA)
-    key_bits, key_offsets, key_data = (
-        _start(numbers, at.KEY_VALIDITY),
-        _start(numbers, at.KEY_OFFSETS),
-        _start(numbers, at.KEY_DATA),
-    )
-    value_bits, value_offsets = _start(numbers, at.VALUE_VALIDITY), _start(numbers, at.VALUE_OFFSETS)
-    value_data, headers_offsets = _start(numbers, at.VALUE_DATA), _start(numbers, at.HEADERS_OFFSETS)
-    key_nulls, value_nulls = numbers[at.KEY_NULLS], numbers[at.VALUE_NULLS]
-    _clear_bits(numbers, at.KEY_VALIDITY, out)
-    _clear_bits(numbers, at.VALUE_VALIDITY, out)
-    _clear_bits(numbers, at.HEADER_VALUE_VALIDITY, out)
+def begin_fill(layout: Int64s, out: Bytes, end: int) -> None:
+    """Write to a body what does not come from records: padding, clear bitmaps, the first of each column's offsets."""
+    _clear_bits(layout, at.KEY_VALIDITY, out)
+    _clear_bits(layout, at.VALUE_VALIDITY, out)
+    _clear_bits(layout, at.HEADER_VALUE_VALIDITY, out)
     for buffer in (
         at.KEY_OFFSETS,
         at.VALUE_OFFSETS,
@@ -333,11 +325,34 @@ def _fill(data: Bytes, position: int, end: int, numbers: Int64s, out: Bytes) -> 
         at.HEADER_KEY_OFFSETS,
         at.HEADER_VALUE_OFFSETS,
     ):
-        store_i32(out, _start(numbers, buffer), 0)
-    key, value = key_data, value_data
-    header_key, header_value = _start(numbers, at.HEADER_KEY_DATA), _start(numbers, at.HEADER_VALUE_DATA)
-    header_row = 0
-    for i in range(numbers[at.ROWS]):
+        store_i32(out, _start(layout, buffer), 0)
+    _pad(layout, out, end)
+
+
+@compiled()
+def fill(data: Bytes, position: int, end: int, numbers: Int64s, layout: Int64s, out: Bytes, cursor: Int64s) -> None:
+    """Copy the records of a batch, which `measure_records` has validated, to the body of `layout` (second pass).
+
+    layout: of the batch alone (`numbers` itself), or of several. cursor: int64[CURSOR], where they begin, and after that end.
+    """
+    header = FIRST_HEADER_FIELD
+    base_offset = numbers[header + at.BASE_OFFSET]
+    base_timestamp = numbers[header + at.BASE_TIMESTAMP]
+    append_time = numbers[header + at.ATTRIBUTES] & at.ATTRIBUTE_LOG_APPEND_TIME != 0
+    max_timestamp = numbers[header + at.MAX_TIMESTAMP]
+    offsets, timestamps = _start(layout, at.OFFSET_DATA), _start(layout, at.TIMESTAMP_DATA)
+    key_bits, key_offsets, key_data = (
+        _start(layout, at.KEY_VALIDITY),
+        _start(layout, at.KEY_OFFSETS),
+        _start(layout, at.KEY_DATA),
+    )
+    value_bits, value_offsets = _start(layout, at.VALUE_VALIDITY), _start(layout, at.VALUE_OFFSETS)
+    value_data, headers_offsets = _start(layout, at.VALUE_DATA), _start(layout, at.HEADERS_OFFSETS)
+    key_nulls, value_nulls = layout[at.KEY_NULLS], layout[at.VALUE_NULLS]
+    first = cursor[_ROW]
+    key, value = key_data + cursor[_KEY], value_data + cursor[_VALUE]
+    header_row = cursor[_HEADER_ROW]
+    for i in range(first, first + numbers[at.ROWS]):
         length, position = read_varint(data, position, end)
         delta, position = read_varlong(data, position + 1, end)
         store_i64(out, timestamps + 8 * i, max_timestamp if append_time else base_timestamp + delta)
@@ -361,11 +376,11 @@ def _fill(data: Bytes, position: int, end: int, numbers: Int64s, out: Bytes) -> 
         store_i32(out, value_offsets + 4 * (i + 1), value - value_data)
         headers, position = read_varint(data, position, end)
         if headers:
-            position, header_key, header_value = _fill_headers(
-                data, position, end, header_row, headers, numbers, out, header_key, header_value
-            )
+            position = _fill_headers(data, position, end, headers, layout, out, cursor)
             header_row += headers
         store_i32(out, headers_offsets + 4 * (i + 1), header_row)
+    cursor[_ROW] = first + numbers[at.ROWS]
+    cursor[_KEY], cursor[_VALUE] = key - key_data, value - value_data
 
 
 @compiled()
@@ -390,7 +405,8 @@ def _read_control(data: Bytes, position: int, end: int, numbers: Int64s) -> int:
 
 
 @compiled()
-def _read_records(records: Bytes, begin: int, end: int, produced: int, numbers: Int64s, out: Bytes) -> int:
+def measure_records(records: Bytes, begin: int, end: int, produced: int, numbers: Int64s) -> int:
+    """Validate uncompressed records and add up their columns. Set `ROOM` of `numbers` to the bytes of their body, lay it out."""
     status = _measure(records, begin, end, produced, numbers)
     if status != OK:
         return status
@@ -398,14 +414,19 @@ def _read_records(records: Bytes, begin: int, end: int, produced: int, numbers: 
         status = _read_control(records, begin, end, numbers)
         if status != OK:
             return status
-    body = _lay_out(numbers)
-    numbers[ROOM] = body
-    if body > LARGEST_BODY:
-        return BODY_TOO_LARGE
-    if body > len(out):
+    numbers[ROOM] = lay_out(numbers)
+    return BODY_TOO_LARGE if numbers[ROOM] > LARGEST_BODY else OK
+
+
+@compiled()
+def _read_records(records: Bytes, begin: int, end: int, produced: int, numbers: Int64s, out: Bytes) -> int:
+    status = measure_records(records, begin, end, produced, numbers)
+    if status != OK:
+        return status
+    if numbers[ROOM] > len(out):
         return NEEDS_ROOM
-    _fill(records, begin, end, numbers, out)
-    _pad(numbers, out, body)
+    begin_fill(numbers, out, numbers[ROOM])
+    fill(records, begin, end, numbers, numbers, out, np.zeros(CURSOR, dtype=np.int64))
     return OK
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from simulated_network import SimulatedBroker, SimulatedNetwork, SimulatedTopics
+from simulated_network import SimulatedBroker, SimulatedNetwork, SimulatedTopics, feed
 
 from kafkalake.client.network.client import FIRST_CONTACT_MS, NetworkClient
 from kafkalake.client.network.pending_request import PendingRequest
@@ -184,7 +184,7 @@ def test_bytes_that_are_no_answer_end_the_connection() -> None:
     cluster.network.hold_answers()
     pending = cluster.ask()
     cluster.network.run()
-    cluster.client.received(0, b"HTTP/1.1 400 Bad Request", cluster.network.now_ms)
+    feed(cluster.client, 0, b"HTTP/1.1 400 Bad Request", cluster.network.now_ms)
     assert pending.is_done and "does not speak Kafka's protocol" in str(pending.error)
 
 

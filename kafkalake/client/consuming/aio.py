@@ -171,8 +171,10 @@ class Consumer(ConsumerFace):
         """Do what a script waits for, and return what continues it."""
         if isinstance(step, Wait):
             left_ms = step.until_ms - self._clock.monotonic_ms()
-            self._edge.schedule()
-            if left_ms > 0:
+            if left_ms <= 0:
+                self._edge.turn()
+            else:
+                self._edge.schedule()
                 await self._edge.next_turn(left_ms / 1000)
                 if self._is_woken:
                     self._is_woken = False

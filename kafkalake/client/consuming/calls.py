@@ -106,10 +106,11 @@ class ConsumerCalls:
             self.core.begin_poll(now_ms)
             yield from self._call_back()
             yield from self._rebalance()
-            if self.core.fetcher.has_records and (found := take()):
-                # What comes next is asked for while the application works on these.
-                yield Wait(0)
-                return found
+            if self.core.fetcher.has_records:
+                if self.core.is_due(now_ms):
+                    yield Wait(0)  # what comes next is asked for before these are decoded
+                if found := take():
+                    return found
             if now_ms >= deadline_ms:
                 return []
             yield Wait(deadline_ms)

@@ -40,6 +40,8 @@ from kafkalake.wire.messages.records import FetchResponse
 
 _CLASSIC = "classic"
 _ERRORS_MAX = 100
+_TURN_MS = 10
+"""How long the network may wait while one poll after another returns records that are there already."""
 
 
 class ConsumerCore:
@@ -73,6 +75,7 @@ class ConsumerCore:
         self._lists_topics = False
         self._auto_commit_ms: int | None = None
         self._now_ms = 0
+        self._turned_ms = 0
 
     def _new_membership(self, assignors: Sequence[Assignor], member_id: str) -> Membership:
         if self._settings.group_protocol == _CLASSIC:
@@ -87,9 +90,13 @@ class ConsumerCore:
 
     def poll(self, now_ms: int) -> Sequence[Action]:
         """See `Machine`."""
-        self._now_ms = now_ms
+        self._now_ms = self._turned_ms = now_ms
         self._turn(now_ms)
         return self._network.poll(now_ms)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether the network may have work although the application has records to go on with."""
+        return self.fetcher.may_request or now_ms >= self._turned_ms + _TURN_MS
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """See `Machine`."""
@@ -108,10 +115,14 @@ class ConsumerCore:
         self._now_ms = now_ms
         self._network.connected(node_id, now_ms)
 
-    def received(self, node_id: int, data: bytes, now_ms: int) -> None:
+    def buffer(self, node_id: int) -> memoryview:
+        """See `Machine`."""
+        return self._network.buffer(node_id)
+
+    def received(self, node_id: int, count: int, now_ms: int) -> bool:
         """See `Machine`."""
         self._now_ms = now_ms
-        self._network.received(node_id, data, now_ms)
+        return self._network.received(node_id, count, now_ms)
 
     def disconnected(self, node_id: int, error: BrokerUnavailableError, now_ms: int) -> None:
         """See `Machine`."""

@@ -103,33 +103,24 @@ class FetchedRecords:
         return found if found.num_rows else self.take_arrow()
 
     def _next_batch(self) -> ProducerBatch | None:
-        """Return the next records to be seen: of one batch, or of several small ones that can be joined."""
-        while True:
-            batch = self._next_of_run() if self._run is not None else self._next_alone()
-            if batch is not None:
-                self._batch = batch
-                return batch
-            if self.is_drained:
-                return None
+        """Return the next records to be seen: those of the batches that can be joined."""
+        while self._run is not None or self._begin_run():
+            self._batch = self._next_of_run()
+            if self._batch is not None:
+                return self._batch
+        return None
 
-    def _next_alone(self) -> ProducerBatch | None:
-        """Return the next batch, None if it is not to be seen, or if a run or the end comes next."""
+    def _begin_run(self) -> bool:
+        """Decode the next batches. Return False at the end."""
         self._run = read_run(self._data, self._position)
         self._run_index = 0
         if self._run is not None:
             self._position = self._run.end
-            return None
-        batch = self._decode_next()
-        if batch is None:
-            assert self.next_offset == self.end_offset, "records of a response were skipped"
-            self.is_drained = True
-            return None
-        header = batch.header.tolist()
-        self._position += self._size_at(self._position)
-        if self._is_visible(header) and batch.rows and _end(header) > self.next_offset:
-            return batch
-        self._pass(header)
-        return None
+            return True
+        self._raise_fault()
+        assert self.next_offset == self.end_offset, "records of a response were skipped"
+        self.is_drained = True
+        return False
 
     def _next_of_run(self) -> ProducerBatch | None:
         """Return the next batches of the run that can be joined, None at its end."""
@@ -156,21 +147,20 @@ class FetchedRecords:
         self.next_offset = max(self.next_offset, _end(header))
         self.epoch = header[at.LEADER_EPOCH]
 
-    def _size_at(self, position: int) -> int:
-        return int(_OFFSET_AND_LENGTH.unpack_from(self._data, position)[1]) + wire.BEFORE_BATCH_LENGTH
-
     def _end_batch(self) -> None:
         assert self._batch is not None
         self._pass(self._batch.header.tolist())
         self._batch, self._records, self._taken = None, None, 0
 
-    def _decode_next(self) -> ProducerBatch | None:
+    def _raise_fault(self) -> None:
+        """Raise what is wrong with the next batch, unless there is none."""
         try:
-            return next(decode_fetched(self._data, position=self._position), None)
+            invalid = next(decode_fetched(self._data, position=self._position), None)
         except KafkaError as error:
             topic, number = self.partition
             place = f"partition {topic}-{number}, from offset {self.next_offset} on"
             raise error_for_code(error.code, f"{place}: {error}") from error
+        assert invalid is None, "a batch is valid alone and not among others"
 
     def _is_visible(self, header: list[int]) -> bool:
         """Return whether the records of the next batch are to be seen. Call it for each, in order."""

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from kafkalake.buffers import Buffer
 from kafkalake.client.consuming.fetch_sessions import FetchSession, SessionRequest, WantedPartition
 from kafkalake.client.consuming.fetched import FetchedRecords, RawRecord
 from kafkalake.client.consuming.settings import ConsumerSettings
@@ -110,11 +111,14 @@ class Fetcher:
         self._errors: deque[KafkaError] = deque()
         self._fetched_bytes = 0
         self._responses = 0
+        self.may_request = True
+        """Whether anything has happened since the last `requests` for which there may be one."""
 
     # Requests
 
     def requests(self, now_ms: int, can_send: Callable[[int], bool]) -> list[Asked]:
         """Return the requests to be sent now, at most one to each node without one that `can_send`."""
+        self.may_request = False
         if self._held_bytes >= self._settings.fetch_max_bytes:
             return []
         by_node = self._wanted(now_ms)
@@ -218,21 +222,32 @@ class Fetcher:
     def take(self, asked: Asked, response: FetchResponse, now_ms: int) -> FetchOutcome:
         """Take a response."""
         del self._asked[asked.node_id]
+        self.may_request = True
         self._sessions[asked.node_id].answered(response.error_code, response.session_id)
         outcome = FetchOutcome()
         self._responses += 1
         if response.error_code:
             return outcome
-        for topic in response.responses:
-            for data in topic.partitions:
-                partition = topic.topic, data.partition_index
-                state = self._subscriptions.partitions.get(partition)
-                if state is not None and asked.partitions.get(partition) == (state.version, state.fetch_offset):
-                    self._take_partition(partition, state, data, outcome, now_ms)
+        parts = [
+            ((topic.topic, data.partition_index), data) for topic in response.responses for data in topic.partitions
+        ]
+        is_shared = sum(bool(data.records) for _, data in parts) > 1
+        for partition, data in parts:
+            state = self._subscriptions.partitions.get(partition)
+            if state is not None and asked.partitions.get(partition) == (state.version, state.fetch_offset):
+                # A view would keep the whole response, of which other partitions may be done with their part long before.
+                records = bytes(data.records) if is_shared and data.records else data.records
+                self._take_partition(partition, state, data, records, outcome, now_ms)
         return outcome
 
     def _take_partition(
-        self, partition: TopicPartition, state: PartitionState, data: PartitionData, outcome: FetchOutcome, now_ms: int
+        self,
+        partition: TopicPartition,
+        state: PartitionState,
+        data: PartitionData,
+        records: Buffer | None,
+        outcome: FetchOutcome,
+        now_ms: int,
     ) -> None:
         if data.error_code:
             self._refused(partition, state, data, outcome, now_ms)
@@ -240,10 +255,10 @@ class Fetcher:
         state.take_offsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         if data.preferred_read_replica >= 0:
             state.read_from(data.preferred_read_replica, now_ms + self._settings.metadata_max_age_ms)
-        if not data.records:
+        if not records:
             return
         aborted = (data.aborted_transactions or ()) if self._settings.is_read_committed else None
-        fetched = FetchedRecords(partition, state.version, state.fetch_offset, data.records, aborted)
+        fetched = FetchedRecords(partition, state.version, state.fetch_offset, records, aborted)
         if fetched.end_offset > state.fetch_offset:
             state.fetched_up_to(fetched.end_offset)
             self._fetched.append(fetched)
@@ -384,6 +399,7 @@ class Fetcher:
     def _release(self, fetched: FetchedRecords) -> None:
         self._fetched.remove(fetched)
         self._held_bytes -= fetched.size_bytes
+        self.may_request = True
 
 
 def _is_fetchable(state: PartitionState, now_ms: int) -> bool:

@@ -169,19 +169,24 @@ class NetworkClient:
         if connection.state is State.CONNECTING:
             self._actions.append(Write(node_id, connection.negotiate()))
 
-    def received(self, node_id: int, data: bytes, now_ms: int) -> None:
-        """Take bytes of a connection."""
+    def buffer(self, node_id: int) -> memoryview:
+        """Return where the next bytes of a connection belong: see `Machine`."""
+        return self._connection(node_id).buffer()
+
+    def received(self, node_id: int, count: int, now_ms: int) -> bool:
+        """Take over bytes of a connection: see `Machine`."""
         connection = self._connection(node_id)
         if connection.state in (State.CLOSED, State.CONNECTING):
-            return
+            return True
         try:
-            out = connection.take(data)
+            out, is_whole = connection.take(count)
         except BrokerUnavailableError as error:
             self._close(node_id, as_value(error), now_ms, is_failure=True)
-            return
+            return True
         self._was_reached = self._was_reached or connection.state is State.READY
         if out:
             self._actions.append(Write(node_id, out))
+        return is_whole
 
     def disconnected(self, node_id: int, error: BrokerUnavailableError, now_ms: int) -> None:
         """Take the news that a connection could not be opened, or has ended."""

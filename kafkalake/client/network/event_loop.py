@@ -11,7 +11,7 @@ from kafkalake.clock import Clock
 from kafkalake.errors import BrokerUnavailableError, ConnectionLostError
 
 
-class _Link(asyncio.Protocol):
+class _Link(asyncio.BufferedProtocol):
     """The connection of one node. What comes after `drop` is not reported."""
 
     def __init__(self, edge: EventLoopEdge, node_id: int) -> None:
@@ -40,8 +40,11 @@ class _Link(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit asyncio's
         self._edge.opened(self._node_id, self)
 
-    def data_received(self, data: bytes) -> None:
-        self._edge.received(self._node_id, self, data)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._edge.buffer(self._node_id, self)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._edge.received(self._node_id, self, nbytes)
 
     def connection_lost(self, error: Exception | None) -> None:
         why = "connection closed by the other side" if error is None else reason(error)
@@ -107,10 +110,13 @@ class EventLoopEdge:
             self._machine.connected(node_id, self._clock.monotonic_ms())
             self.schedule()
 
-    def received(self, node_id: int, link: _Link, data: bytes) -> None:
-        """Report bytes."""
-        if self._links.get(node_id) is link:
-            self._machine.received(node_id, data, self._clock.monotonic_ms())
+    def buffer(self, node_id: int, link: _Link) -> memoryview:
+        """Return where the bytes of a connection belong."""
+        return self._machine.buffer(node_id) if self._links.get(node_id) is link else memoryview(bytearray(1))
+
+    def received(self, node_id: int, link: _Link, count: int) -> None:
+        """Report bytes. A part of a response is no news."""
+        if self._links.get(node_id) is link and self._machine.received(node_id, count, self._clock.monotonic_ms()):
             self.schedule()
 
     def lost(self, node_id: int, link: _Link, error: BrokerUnavailableError) -> None:

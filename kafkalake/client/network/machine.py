@@ -50,8 +50,12 @@ class Machine(Protocol):
         """Take the news that a connection is open."""
         ...
 
-    def received(self, node_id: int, data: bytes, now_ms: int) -> None:
-        """Take bytes of a connection, cut anywhere."""
+    def buffer(self, node_id: int) -> memoryview:
+        """Return where the next bytes of a connection belong, at least one."""
+        ...
+
+    def received(self, node_id: int, count: int, now_ms: int) -> bool:
+        """Take over the first `count` bytes of `buffer`, cut anywhere. Return False if they were only a part of a response."""
         ...
 
     def disconnected(self, node_id: int, error: BrokerUnavailableError, now_ms: int) -> None:

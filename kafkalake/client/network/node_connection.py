@@ -6,9 +6,11 @@ from collections import deque
 from enum import Enum
 from typing import Any
 
+from kafkalake.buffers import Buffer
 from kafkalake.client.connection import Address, not_kafkas
-from kafkalake.client.exchange import SIZE_BYTES, Exchange, Pending
+from kafkalake.client.exchange import Exchange, Pending
 from kafkalake.client.network.pending_request import PendingRequest
+from kafkalake.client.received_frames import ReceivedFrames
 from kafkalake.client.requests import MalformedResponseError
 from kafkalake.errors import (
     BrokerUnavailableError,
@@ -46,7 +48,7 @@ class NodeConnection:
         self._address: Address | None = None
         self._exchange = Exchange("", client_id)
         self._versions: Pending[ApiVersionsRequest, ApiVersionsResponse] | None = None
-        self._received = bytearray()
+        self._frames = ReceivedFrames(self._response_size)
 
     @property
     def exchange(self) -> Exchange:
@@ -69,7 +71,7 @@ class NodeConnection:
         self.is_wanted = False
         self._address = address
         self._exchange = Exchange(address, self._client_id)
-        self._received.clear()
+        self._frames = ReceivedFrames(self._response_size)
 
     def negotiate(self) -> bytes:
         """Return the frame that asks for the broker's versions."""
@@ -95,14 +97,21 @@ class NodeConnection:
                 request.complete(None)
         return frames
 
-    def take(self, data: bytes) -> bytes:
-        """Complete the requests whose responses are in `data` and before it. Return bytes to be sent, mostly none.
+    def buffer(self) -> memoryview:
+        """Return where the next bytes belong."""
+        return self._frames.buffer()
 
-        Raise `BrokerUnavailableError` if it is no broker's response, or one that refuses to name its versions.
+    def take(self, count: int) -> tuple[bytes, bool]:
+        """Complete the requests whose responses are whole with the first `count` bytes of `buffer`.
+
+        Return bytes to be sent, mostly none, and whether any response was whole. Raise `BrokerUnavailableError` if it is no
+        broker's response, or one that refuses to name its versions.
         """
         out = b""
+        is_whole = False
         try:
-            for frame in self._frames(data):
+            for frame in self._frames.received(count):
+                is_whole = True
                 if self.state is State.CLOSED:
                     break
                 if self._versions is None:
@@ -113,7 +122,7 @@ class NodeConnection:
             raise not_kafkas(self._known_address(), error) from error
         except KafkaError as error:
             raise BrokerUnavailableError(str(error)) from error
-        return out
+        return out, is_whole
 
     def close(self, error: BrokerUnavailableError, retry_at_ms: int, *, is_failure: bool) -> None:
         """End, and fail what is in flight; if the connection was never open, what waits too."""
@@ -123,7 +132,6 @@ class NodeConnection:
         self.last_error = error
         self.failures += is_failure
         self._versions = None
-        self._received.clear()
         failed = [(request, self._lost(request, error)) for request in self.in_flight]
         self.in_flight.clear()
         if not was_ready:
@@ -160,24 +168,10 @@ class NodeConnection:
         assert self._address is not None
         return self._address
 
-    def _frames(self, data: bytes) -> list[bytes]:
-        """Return the whole frames up to here, and keep the rest."""
-        received = self._received
-        received += data
-        frames = []
-        position = 0
-        while len(received) - position >= SIZE_BYTES:
-            begin = position + SIZE_BYTES
-            size = self._exchange.response_size(received[position:begin])
-            if len(received) - begin < size:
-                break
-            position = begin + size
-            with memoryview(received) as view:
-                frames.append(bytes(view[begin:position]))
-        del received[:position]
-        return frames
+    def _response_size(self, prefix: memoryview) -> int:
+        return self._exchange.response_size(prefix)
 
-    def _answer(self, frame: bytes) -> None:
+    def _answer(self, frame: Buffer) -> None:
         if not self.in_flight:
             raise MalformedResponseError("a response to no request")
         request = self.in_flight[0]
@@ -185,7 +179,7 @@ class NodeConnection:
         self.in_flight.popleft()
         request.complete(response)
 
-    def _take_versions(self, frame: bytes) -> bytes:
+    def _take_versions(self, frame: Buffer) -> bytes:
         assert self._versions is not None
         if not self._exchange.take_versions(self._versions, frame):
             return self.negotiate()

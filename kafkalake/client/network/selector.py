@@ -15,7 +15,6 @@ from kafkalake.client.network.machine import Action, Connect, Machine, Write
 from kafkalake.clock import Clock
 from kafkalake.errors import BrokerUnavailableError, ConnectionLostError
 
-_RECEIVED_BYTES = 256 * 1024
 _LONGEST_WAIT_MS = 60_000
 
 
@@ -67,17 +66,21 @@ class SelectorEdge:
         self.wait(timeout_ms)
 
     def wait(self, timeout_ms: int) -> None:
-        """Wait for news, at most `timeout_ms` or until the machine is to be polled, and report them to it."""
+        """Wait for news, at most `timeout_ms` or until the machine is to be polled, and report them to it.
+
+        A part of a response is none.
+        """
         now_ms = self._clock.monotonic_ms()
-        deadline_ms = self._machine.next_deadline_ms(now_ms)
-        wait_ms = min(timeout_ms, _LONGEST_WAIT_MS)
+        deadline_ms = self._machine.next_deadline_ms(now_ms) if timeout_ms > 0 else None
+        until_ms = now_ms + min(timeout_ms, _LONGEST_WAIT_MS)
         if deadline_ms is not None:
-            wait_ms = min(wait_ms, max(deadline_ms - now_ms, 0))
-        for key, events in self._selector.select(wait_ms / 1000):
-            if key.data is None:
-                self._drain()
-            else:
-                self._handle(key.data, events)
+            until_ms = min(until_ms, max(deadline_ms, now_ms))
+        while True:
+            ready = self._selector.select((until_ms - now_ms) / 1000)
+            is_news = [self._handle(key.data, events) for key, events in ready]
+            now_ms = self._clock.monotonic_ms()
+            if any(is_news) or now_ms >= until_ms:
+                return
 
     def carry_out(self) -> None:
         """Do what the machine decides on now."""
@@ -127,19 +130,23 @@ class SelectorEdge:
         elif link.socket is not None:
             self._selector.register(link.socket, selectors.EVENT_WRITE, link)
 
-    def _handle(self, link: _Link, events: int) -> None:
+    def _handle(self, link: _Link | None, events: int) -> bool:
+        """Do what a socket is ready for. Return whether that is news to the machine. link: None for the waker."""
+        if link is None:
+            self._drain()
+            return True
         if self._links.get(link.node_id) is not link:
-            return
+            return False
         try:
             if not link.is_open:
                 self._finish_opening(link)
-                return
+                return True
             if events & selectors.EVENT_WRITE:
                 self._send(link)
-            if events & selectors.EVENT_READ:
-                self._receive(link)
+            return bool(events & selectors.EVENT_READ) and self._receive(link)
         except OSError as error:
             self._end(link, reason(error))
+            return True
 
     def _finish_opening(self, link: _Link) -> None:
         assert link.socket is not None
@@ -180,16 +187,17 @@ class SelectorEdge:
             wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_full else 0)
             self._selector.modify(link.socket, wanted, link)
 
-    def _receive(self, link: _Link) -> None:
+    def _receive(self, link: _Link) -> bool:
+        """Receive until a response is whole or there is nothing more. Return whether there is news."""
         assert link.socket is not None
         try:
-            data = link.socket.recv(_RECEIVED_BYTES)
+            while count := link.socket.recv_into(self._machine.buffer(link.node_id)):
+                if self._machine.received(link.node_id, count, self._clock.monotonic_ms()):
+                    return True
         except BlockingIOError:
-            return
-        if data:
-            self._machine.received(link.node_id, data, self._clock.monotonic_ms())
-        else:
-            self._end(link, "connection closed by the other side")
+            return False
+        self._end(link, "connection closed by the other side")
+        return True
 
     def _end(self, link: _Link, why: str) -> None:
         self._drop(link)

@@ -115,11 +115,16 @@ class Sender:
         self._now_ms = now_ms
         self._client.connected(node_id, now_ms)
 
-    def received(self, node_id: int, data: bytes, now_ms: int) -> None:
-        """Take bytes of a connection."""
+    def buffer(self, node_id: int) -> memoryview:
+        """Return where the next bytes of a connection belong: see `Machine`."""
+        return self._client.buffer(node_id)
+
+    def received(self, node_id: int, count: int, now_ms: int) -> bool:
+        """Take over bytes of a connection: see `Machine`."""
         self._now_ms = now_ms
-        self._client.received(node_id, data, now_ms)
+        is_whole = self._client.received(node_id, count, now_ms)
         self._take_metadata()
+        return is_whole
 
     def disconnected(self, node_id: int, error: BrokerUnavailableError, now_ms: int) -> None:
         """Take the news that a connection could not be opened, or has ended."""
