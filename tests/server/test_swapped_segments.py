@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 from kafka_clients import Confluent, Record, create_topic
 from kafka_reference import Kafkalake
@@ -31,8 +32,11 @@ CLOCK = SystemClock()
 def write_topic(broker: Kafkalake) -> tuple[DeltaMetadataStore, list[SegmentRow]]:
     """400 records in several sealed segments and an active one, published; the sealed ones."""
     create_topic(broker.bootstrap_servers, "clicks", config=SETTINGS)
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
     for begin in range(0, 400, 20):
-        Confluent().write(broker.bootstrap_servers, "clicks", 0, RECORDS[begin : begin + 20], "none")
+        for record in RECORDS[begin : begin + 20]:
+            producer.produce("clicks", record.value, record.key, 0, timestamp=record.timestamp_ms)
+        assert producer.flush(30) == 0
     store = DeltaMetadataStore(broker.lake)
     wait_until(lambda: len(store.load_segments("clicks")) >= 5, timeout_s=90)
     wait_until(lambda: store.load_partitions()[-1].high_watermark == 400, timeout_s=90)
