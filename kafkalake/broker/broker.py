@@ -230,7 +230,9 @@ class Broker:
             lambda config: config.leader_replication_throttled_rate,
             lambda topic: topic.leader_replication_throttled_replicas,
         )
-        return ReplicaFetchService(self.topics, self.purgatory, self.isr_changes, self.follower_sessions, sent)
+        return ReplicaFetchService(
+            self.topics, self.purgatory, self.isr_changes, self.follower_sessions, sent, lambda: self.config
+        )
 
     def _make_topic_admin(self, reach: Reach) -> TopicAdmin:
         return TopicAdmin(

@@ -12,9 +12,10 @@ from broker.test_replica_fetch import LAGGING_MS, Followed
 
 from kafkalake.broker.partitions.fetch_session import FetchSession
 from kafkalake.broker.partitions.fetch_sessions import FINAL_EPOCH, IDLE_MS, INITIAL_EPOCH
+from kafkalake.broker.partitions.follower_fetch import FollowedAnswer, FollowedPartition, FollowerFetch
 from kafkalake.broker.partitions.follower_sessions import SESSIONS_MAX
 from kafkalake.broker.partitions.leader_replicas import AskedReplica, ReplicaId
-from kafkalake.broker.partitions.replica_fetch import FollowedAnswer, FollowedPartition, FollowerFetch
+from kafkalake.broker.partitions.replica_fetch import WATERMARK_MS
 from kafkalake.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
 
 TOPIC = UUID(int=7)
@@ -126,7 +127,8 @@ def test_a_partition_is_answered_when_it_moves_and_counts_as_fetched_where_it_wa
     assert followed.led.partition.leadership.follower(1).log_end == 1
     followed.fetch(1, broker_id=2)
     assert followed.led.log.high_watermark == 1
-    assert [each.high_watermark for each in followed.answers[2]] == [1], "told at once"
+    followed.led.pass_time(WATERMARK_MS + 1)
+    assert [each.high_watermark for each in followed.answers[2]] == [1], "told soon"
 
 
 def test_nothing_is_read_or_answered_of_a_partition_that_has_not_moved(

@@ -13,19 +13,17 @@ import pytest
 from broker.throttled import Throttle
 from leaderships import THREE, LedPartition
 
+from kafkalake.broker.partitions.follower_fetch import FollowedAnswer, FollowedPartition, FollowerFetch
 from kafkalake.broker.partitions.follower_sessions import FollowerSessions
 from kafkalake.broker.partitions.isr_changes import IsrChanges
 from kafkalake.broker.partitions.offsets import delete_records, wait_until_deleted
 from kafkalake.broker.partitions.pending_append import PendingAppend
-from kafkalake.broker.partitions.replica_fetch import (
-    FollowedAnswer,
-    FollowedPartition,
-    FollowerFetch,
-    ReplicaFetchService,
-)
+from kafkalake.broker.partitions.replica_fetch import WATERMARK_MS, ReplicaFetchService
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage
 from kafkalake.cluster.replication import begin_leadership
+from kafkalake.config.layers import Settings
+from kafkalake.config.replication import RACK_AWARE_SELECTOR
 from kafkalake.errors import BrokerUnavailableError, NotLeaderOrFollowerError, RequestTimedOutError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log
@@ -40,6 +38,7 @@ class Followed:
 
     def __init__(self, directory: Path) -> None:
         self.led = LedPartition(directory / "leader")
+        self.config = Settings({}).broker
         brokers = {each: BrokerRegistration(each, 10 * each, UUID(int=each), (), is_fenced=False) for each in range(3)}
         self.topics = topics = Topics(ClusterImage("lake", version=1, brokers=brokers))
         topics.add(self.led.topic)
@@ -64,7 +63,7 @@ class Followed:
         )
         self.throttled = Throttle(self.led.clock, topics)
         self.service = ReplicaFetchService(
-            topics, self.led.purgatory, self.changes, self.sessions, self.throttled.throttle
+            topics, self.led.purgatory, self.changes, self.sessions, self.throttled.throttle, lambda: self.config
         )
 
     def fetch(
@@ -124,8 +123,10 @@ def test_a_fetch_says_what_the_follower_has_and_answers_producers(followed: Foll
     followed.fetch(0)
     followed.fetch(1)
     assert waiting == []
-    (answer,) = followed.fetch(1, broker_id=2)
-    assert (waiting, answer.high_watermark) == ([0], 1)
+    answers = followed.fetch(1, broker_id=2)
+    assert waiting == [0]
+    followed.led.pass_time(WATERMARK_MS + 1)
+    assert [each.high_watermark for each in answers] == [1]
 
 
 def test_a_fetch_at_the_log_end_waits_for_the_next_append_or_for_its_time(followed: Followed) -> None:
@@ -149,13 +150,38 @@ def test_a_fetch_that_waits_is_answered_by_a_marker(followed: Followed) -> None:
     assert messages(answers)
 
 
-def test_a_follower_is_told_the_watermark_of_its_records_at_once_and_no_more_than_that(followed: Followed) -> None:
+def test_a_follower_is_told_the_watermark_of_its_records_soon_and_no_more_than_that(followed: Followed) -> None:
+    followed.led.produce(b"a", acks=1)
+    waiting = followed.fetch(1)
+    other = followed.fetch(1, broker_id=2)
+    followed.led.pass_time(WATERMARK_MS - 1)
+    assert waiting == other == []
+    followed.led.pass_time(2)
+    assert [each.high_watermark for each in (*waiting, *other)] == [1, 1]
+    assert followed.fetch(1, high_watermark=1) == []
+
+
+def test_a_watermark_comes_with_the_next_records_and_its_pause_begins_no_wait_anew(followed: Followed) -> None:
+    followed.led.produce(b"a", acks=1)
+    waiting = followed.fetch(1, wait_ms=WATERMARK_MS + 5)
+    followed.led.pass_time(10)
+    followed.fetch(1, broker_id=2)
+    followed.led.produce(b"b", acks=1)
+    assert messages(waiting) and waiting[0].high_watermark == 1
+    short = followed.fetch(2, wait_ms=WATERMARK_MS + 5)
+    followed.led.pass_time(10)
+    followed.fetch(2, broker_id=2)
+    followed.led.pass_time(WATERMARK_MS - 4)
+    assert [each.high_watermark for each in short] == [2], "the time of the request is over first"
+
+
+def test_a_follower_from_which_consumers_read_is_told_the_watermark_at_once(followed: Followed) -> None:
+    followed.config = Settings({"replica.selector.class": RACK_AWARE_SELECTOR}).broker
     followed.led.produce(b"a", acks=1)
     waiting = followed.fetch(1)
     assert waiting == []
-    followed.fetch(1, broker_id=2)
-    assert [each.high_watermark for each in waiting] == [1]
-    assert followed.fetch(1, high_watermark=1) == []
+    (answer,) = followed.fetch(1, broker_id=2)
+    assert [each.high_watermark for each in (*waiting, answer)] == [1, 1]
 
 
 def test_a_waiting_fetch_is_not_a_second_word_of_the_follower(followed: Followed) -> None:
@@ -249,6 +275,7 @@ def test_deleted_records_are_gone_once_the_replicas_in_sync_begin_behind_them(fo
     led.produce(b"b", acks=1)
     for broker_id in (1, 2):
         followed.fetch(2, broker_id)
+    led.pass_time(WATERMARK_MS + 1)
 
     async def delete() -> None:
         partition = led.partition

@@ -11,16 +11,13 @@ led here, and end two minutes after their last use.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from kafkalake.broker.partitions.fetch_sessions import FINAL_EPOCH, IDLE_MS, INITIAL_EPOCH
+from kafkalake.broker.partitions.follower_fetch import FollowedAnswer, FollowedPartition, FollowerFetch
 from kafkalake.broker.partitions.leader_replicas import ReplicaId
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory
 from kafkalake.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
-
-if TYPE_CHECKING:
-    from kafkalake.broker.partitions.replica_fetch import FollowedAnswer, FollowedPartition, FollowerFetch
 
 SESSIONS_MAX = 16
 """The limit on sessions of one broker. The one that was used least recently ends for another."""
@@ -119,6 +116,11 @@ class FollowerSession:
             self.changed[key] = None
         if self.waiting is not None and self.waiting.is_complete(partition):
             self._purgatory.finish(self.waiting)
+
+    def find_moved(self) -> list[Partition]:
+        """Return the partitions to read at the next fetch, as far as they are watched."""
+        found = [self._followed[key].partition for key in self.changed if key in self._followed]
+        return [partition for partition in found if partition is not None]
 
     def followed(self, partition: Partition) -> Followed | None:
         """Return what is followed of a partition, None if the session does not watch it."""

@@ -108,6 +108,16 @@ class Purgatory:
             self._watchers.setdefault(key, {})[operation] = None
         operation.timeout = self._timers.schedule(timeout_ms, lambda: self.finish(operation))
 
+    def hasten(self, operation: DelayedOperation, timeout_ms: int) -> None:
+        """Delay an operation that is delayed for another `timeout_ms` at most."""
+        before = operation.timeout
+        if before is None:
+            return
+        soon = self._timers.schedule(timeout_ms, before.action)
+        is_sooner = soon.deadline_ms < before.deadline_ms
+        operation.timeout = soon if is_sooner else before
+        self._timers.cancel(before if is_sooner else soon)
+
     def later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Call `action` after a delay, on the timing wheel of the delayed operations."""
         self._timers.schedule(delay_ms, action)

@@ -2,8 +2,8 @@
 
 A fetch at an offset is also the follower's word that it has all before, which moves the high watermark and the ISR (`isr_changes`).
 It waits for bytes beyond the log end, not the high watermark. A follower that does not know the newest watermark of its records is
-answered at once (KIP-1166), so that it lags by one fetch at most. A fetch in a session (`follower_sessions`) reads what
-has changed.
+answered within `WATERMARK_MS`, with the next records if they come before, so that records cost it one fetch and not two; at once if
+consumers may read from it (`replica.selector.class`). A fetch in a session (`follower_sessions`) reads what has changed.
 
 A partition's answer has at least one message if there is one and no partition before it has any; a message is never cut.
 """
@@ -13,20 +13,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
-from uuid import UUID
 
 from kafkalake.broker.partitions.fetch import corrupt
-from kafkalake.broker.partitions.fetch_sessions import FINAL_EPOCH
+from kafkalake.broker.partitions.follower_fetch import FollowedAnswer, FollowedPartition, FollowerFetch
 from kafkalake.broker.partitions.follower_sessions import FollowerSession, FollowerSessions
 from kafkalake.broker.partitions.isr_changes import IsrChanges
-from kafkalake.broker.partitions.leader_replicas import ReplicaId
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory
 from kafkalake.broker.partitions.replication_throttle import ReplicationThrottle
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.cluster.partition_changes import ANY_EPOCH
 from kafkalake.cluster.replication import EpochEnd, ReplicaFetch, check_replica, diverging_epoch
+from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import (
     CorruptSegmentError,
     KafkaError,
@@ -34,92 +32,16 @@ from kafkalake.errors import (
     UnknownTopicIdError,
     as_value,
 )
-from kafkalake.storage.replica_read import ReplicaRead, SegmentRef
+from kafkalake.storage.replica_read import SegmentRef
 
 logger = logging.getLogger(__name__)
 
+WATERMARK_MS = 25
+"""How long a follower that waits for records may not know the newest high watermark."""
 SEGMENT_BYTES_MAX = 4 * 1024 * 1024
 """The limit on bytes of a segment's file in one answer."""
 WHOLE_FROM_BYTES = 2 * SEGMENT_BYTES_MAX
 """The size from which on a sealed segment is copied as a file by a follower that has nothing of it."""
-_UNKNOWN = -1
-
-
-class FollowedPartition(NamedTuple):
-    """A partition that a follower asks for: in the leader epoch, and with the records, log start and watermark that it knows."""
-
-    topic_id: UUID
-    number: int
-    offset: int
-    bytes_max: int
-    leader_epoch: int
-    last_fetched_epoch: int
-    log_start_offset: int
-    high_watermark: int
-
-
-@dataclass(frozen=True, slots=True)
-class FollowerFetch:
-    """A follower's request. broker_epoch: of the incarnation that asks, or `ANY_EPOCH`.
-
-    session_id, session_epoch: as `fetch_session`. forgotten: the partitions that the session is to be without.
-    """
-
-    broker_id: int
-    broker_epoch: int
-    partitions: Sequence[FollowedPartition]
-    bytes_min: int
-    bytes_max: int
-    wait_ms: int
-    session_id: int = 0
-    session_epoch: int = FINAL_EPOCH
-    forgotten: Sequence[ReplicaId] = ()
-
-
-@dataclass(slots=True)
-class FollowedAnswer:
-    """The answer for one partition. Offsets are -1 if `error` leaves them unknown.
-
-    read: None with an error or `diverging`. segment_base_offset: where its messages, or the next ones, lie; if the offset is out of
-    range, the first offset that a follower can copy.
-    """
-
-    asked: FollowedPartition
-    error: KafkaError | None = None
-    high_watermark: int = _UNKNOWN
-    last_stable_offset: int = _UNKNOWN
-    log_start_offset: int = _UNKNOWN
-    segment_base_offset: int = _UNKNOWN
-    read: ReplicaRead | None = None
-    diverging: EpochEnd | None = None
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
-        """The offsets that it tells, by which it differs from the last one."""
-        return self.high_watermark, self.log_start_offset, self.segment_base_offset
-
-    @property
-    def has_content(self) -> bool:
-        """Return whether it tells more than offsets."""
-        if self.error is not None or self.diverging is not None:
-            return True
-        return self.read is not None and (len(self.read.messages) > 0 or self.read.whole is not None)
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of its messages."""
-        return 0 if self.read is None else len(self.read.messages)
-
-    @property
-    def is_urgent(self) -> bool:
-        """Return whether it is answered at once, whatever the request waits for."""
-        if (
-            self.error is not None
-            or self.diverging is not None
-            or (self.read is not None and self.read.whole is not None)
-        ):
-            return True
-        return self.asked.high_watermark < min(self.high_watermark, self.asked.offset)
 
 
 @dataclass(slots=True)
@@ -131,6 +53,7 @@ class _Pass:
     asked: dict[Partition, FollowedPartition] = field(default_factory=dict)
     bytes: int = 0
     is_urgent: bool = False
+    is_behind: bool = False
 
 
 Reply = Callable[[list[FollowedAnswer], int], None]
@@ -147,6 +70,7 @@ class ReplicaFetchService:
         changes: IsrChanges,
         sessions: FollowerSessions,
         throttle: ReplicationThrottle,
+        config: Callable[[], BrokerConfig],
     ) -> None:
         """`sessions`: of the followers. `throttle`: of what is sent to them."""
         self._topics = topics
@@ -154,6 +78,7 @@ class ReplicaFetchService:
         self._changes = changes
         self._sessions = sessions
         self._throttle = throttle
+        self._config = config
 
     def fetch(self, request: FollowerFetch, reply: Reply) -> Generator[None, None, DelayedOperation | None]:
         """Answer now and return None, or return the operation that waits in the purgatory. Yields between partitions.
@@ -172,7 +97,7 @@ class ReplicaFetchService:
         if any(operation.is_complete(partition) for partition in found.watched):
             operation.complete()
             return None
-        self._purgatory.watch(operation, found.watched, request.wait_ms)
+        self._purgatory.watch(operation, found.watched, operation.wait_ms)
         return operation
 
     def _fetch_in(
@@ -185,15 +110,25 @@ class ReplicaFetchService:
             return None
         session.keep_changed(found.answers)
         operation = _WaitingInSession(self, session, request, found, reply)
-        if any(operation.is_complete(partition) for partition in found.watched):
+        if any(operation.is_complete(partition) for partition in (*found.watched, *session.find_moved())):
             operation.complete()
             return None
-        session.wait(operation, request.wait_ms)
+        session.wait(operation, operation.wait_ms)
         return operation
 
-    @staticmethod
-    def _is_ready(found: _Pass, request: FollowerFetch) -> bool:
+    def _is_ready(self, found: _Pass, request: FollowerFetch) -> bool:
+        if found.is_behind and self.tells_watermarks_at_once:
+            return True
         return found.is_urgent or found.bytes >= request.bytes_min or request.wait_ms <= 0
+
+    @property
+    def tells_watermarks_at_once(self) -> bool:
+        """Return whether consumers may read from followers, up to the watermark that those know."""
+        return self._config().replica_selector_class is not None
+
+    def hasten(self, operation: DelayedOperation) -> None:
+        """Answer a fetch that waits within `WATERMARK_MS`."""
+        self._purgatory.hasten(operation, WATERMARK_MS)
 
     def read_again(self, request: FollowerFetch) -> list[FollowedAnswer]:
         """Return the answers of a request that has waited."""
@@ -257,6 +192,7 @@ class ReplicaFetchService:
                 answer.read = None
             found.bytes += answer.bytes
             found.is_urgent |= answer.is_urgent
+            found.is_behind |= answer.is_behind
             found.answers.append(answer)
             yield
 
@@ -320,37 +256,53 @@ def _fetch_of(request: FollowerFetch, asked: FollowedPartition) -> ReplicaFetch:
     return ReplicaFetch(request.broker_id, request.broker_epoch, asked.offset, asked.log_start_offset)
 
 
-class _WaitingFetch(DelayedOperation):
+class _Waiting(DelayedOperation):
     """A follower's fetch that waits for bytes, a newer watermark, or the end of the leadership."""
 
-    def __init__(
-        self,
-        service: ReplicaFetchService,
-        request: FollowerFetch,
-        found: _Pass,
-        reply: Reply,
-    ) -> None:
+    def __init__(self, service: ReplicaFetchService, request: FollowerFetch, found: _Pass, reply: Reply) -> None:
         super().__init__()
         self._service = service
         self._request = request
         self._reply = reply
+        self._bytes_wanted = request.bytes_min - found.bytes
+        self._is_behind = found.is_behind
+
+    @property
+    def wait_ms(self) -> int:
+        """Return how long it waits, from its beginning on."""
+        return min(self._request.wait_ms, WATERMARK_MS) if self._is_behind else self._request.wait_ms
+
+    def _has_enough(self, partition: Partition, asked: FollowedPartition, appended_bytes: int) -> bool:
+        """Return whether it is answered now, after these bytes were appended to a partition."""
+        if not self._service.is_held_back(partition, self._request):
+            self._bytes_wanted -= appended_bytes
+        if self._bytes_wanted <= 0 or _has_moved(partition, asked):
+            return True
+        if not self._is_behind and asked.is_behind(partition.log.high_watermark):
+            self._is_behind = True
+            self._service.hasten(self)
+        return self._is_behind and self._service.tells_watermarks_at_once
+
+
+class _WaitingFetch(_Waiting):
+    """One without a session."""
+
+    def __init__(self, service: ReplicaFetchService, request: FollowerFetch, found: _Pass, reply: Reply) -> None:
+        super().__init__(service, request, found, reply)
         self._asked = found.asked
         self._bytes_seen = found.watched
-        self._bytes_wanted = request.bytes_min - found.bytes
 
     def is_complete(self, key: Hashable) -> bool:
         assert isinstance(key, Partition)
-        if not self._service.is_held_back(key, self._request):
-            self._bytes_wanted -= key.appended_bytes - self._bytes_seen[key]
-        self._bytes_seen[key] = key.appended_bytes
-        return self._bytes_wanted <= 0 or _has_moved(key, self._asked[key])
+        before, self._bytes_seen[key] = self._bytes_seen[key], key.appended_bytes
+        return self._has_enough(key, self._asked[key], key.appended_bytes - before)
 
     def complete(self) -> None:
         self._reply(self._service.read_again(self._request), 0)
 
 
-class _WaitingInSession(DelayedOperation):
-    """A fetch of a session, which tells it what has moved."""
+class _WaitingInSession(_Waiting):
+    """One of a session, which tells it what has moved."""
 
     def __init__(
         self,
@@ -360,22 +312,13 @@ class _WaitingInSession(DelayedOperation):
         found: _Pass,
         reply: Reply,
     ) -> None:
-        super().__init__()
-        self._service = service
+        super().__init__(service, request, found, reply)
         self._session = session
-        self._request = request
-        self._reply = reply
-        self._bytes_wanted = request.bytes_min - found.bytes
 
     def is_complete(self, key: Hashable) -> bool:
         assert isinstance(key, Partition)
         followed = self._session.followed(key)
-        if followed is None:
-            return True
-        appended_bytes = followed.count_appended(key)
-        if not self._service.is_held_back(key, self._request):
-            self._bytes_wanted -= appended_bytes
-        return self._bytes_wanted <= 0 or _has_moved(key, followed.asked)
+        return followed is None or self._has_enough(key, followed.asked, followed.count_appended(key))
 
     def complete(self) -> None:
         self._session.waited(self)
@@ -383,10 +326,8 @@ class _WaitingInSession(DelayedOperation):
 
 
 def _has_moved(partition: Partition, asked: FollowedPartition) -> bool:
-    """Return whether a follower is to hear of a partition at once: of its watermark, its log start, or another leadership."""
+    """Return whether a follower is to hear of a partition at once: of its log start, or another leadership."""
     log = partition.log
     if partition.removed or asked.leader_epoch != partition.leader_epoch:
         return True
-    if asked.log_start_offset < min(log.log_start_offset, asked.high_watermark):
-        return True
-    return asked.high_watermark < min(log.high_watermark, asked.offset)
+    return asked.log_start_offset < min(log.log_start_offset, asked.high_watermark)

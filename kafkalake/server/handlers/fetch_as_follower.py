@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from uuid import UUID
 
-from kafkalake.broker.partitions.replica_fetch import FollowedAnswer, FollowedPartition, FollowerFetch
+from kafkalake.broker.partitions.follower_fetch import FollowedAnswer, FollowedPartition, FollowerFetch
 from kafkalake.buffers import Buffer
 from kafkalake.errors import ClusterAuthorizationError, KafkaError
 from kafkalake.server.request import Request

@@ -9,7 +9,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from kafkalake.broker.partitions.fetch import corrupt
-from kafkalake.broker.partitions.replica_fetch import SEGMENT_BYTES_MAX, FollowedPartition, FollowerFetch
+from kafkalake.broker.partitions.follower_fetch import FollowedPartition, FollowerFetch
+from kafkalake.broker.partitions.replica_fetch import SEGMENT_BYTES_MAX
 from kafkalake.errors import (
     ClusterAuthorizationError,
     CorruptSegmentError,
