@@ -75,7 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker.coordination": {"broker.callbacks", "broker.partitions", "broker.admin", *BROKER},
     "broker.groups": {*COORDINATION, *BROKER},
     "broker.transactions": {*COORDINATION, *BROKER},
-    "broker.staged": {"broker.transactions", *COORDINATION, *BROKER},
+    "broker.staged": {"broker.delayed", "broker.transactions", *COORDINATION, *BROKER},
     "broker.delayed": {"broker.transactions", *COORDINATION, *BROKER},
     "broker.publishing": {"broker.coordination", "broker.partitions", "broker.groups", "broker.transactions", *BROKER},
     # The protocol: `broker` and `wire` meet only in `server`

@@ -24,6 +24,11 @@ from kafkalake.broker.controller.joining import TopicsRead
 from kafkalake.broker.controller.membership import Membership
 from kafkalake.broker.controller.protocol import EarlierRun, OtherBrokers
 from kafkalake.broker.controller.steps import Reach
+from kafkalake.broker.delayed.delayed_peers import DelayedPeers
+from kafkalake.broker.delayed.gate import DelayGate
+from kafkalake.broker.delayed.leader_targets import LeaderTargets
+from kafkalake.broker.delayed.metrics import HandOverMetrics
+from kafkalake.broker.delayed.service import DelayedService
 from kafkalake.broker.groups.lowest_offsets import GroupPeers
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
@@ -52,7 +57,7 @@ from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.listener import Listener
 from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import KafkaLakeError
-from kafkalake.internal_topics import GROUP_JOURNAL, TRANSACTION_JOURNAL
+from kafkalake.internal_topics import DELAYED_JOURNAL, GROUP_JOURNAL, TRANSACTION_JOURNAL
 from kafkalake.machine import boot_id
 from kafkalake.metadata.store import BrokerTables
 from kafkalake.ownership import Ownership
@@ -96,6 +101,7 @@ class Broker:
         observer: BrokerObserver,
         group_peers: GroupPeers,
         transaction_peers: TransactionPeers,
+        delayed_peers: DelayedPeers,
         leader_replicas: LeaderReplicas,
         ownership: Ownership,
         new_alarm: Callable[[], Alarm],
@@ -144,6 +150,10 @@ class Broker:
         self.groups = GroupService(self)
         self.config_admin = self._make_config_admin()
         self.transactions = TransactionService(self, self.groups.coordinator.table)
+        self.delayed_targets = LeaderTargets(self, delayed_peers)
+        self.delayed_metrics = HandOverMetrics()
+        self.delayed = DelayedService(self, self.delayed_targets, self.delayed_metrics)
+        self.delay_gate = self._make_delay_gate(delayed_peers)
         self.staged = StagedAppends(self, lake, world.files)
         settings.on_change(self._settings_changed)
 
@@ -247,6 +257,9 @@ class Broker:
             reach=reach,
         )
 
+    def _make_delay_gate(self, peers: DelayedPeers) -> DelayGate:
+        return DelayGate(self.broker_id, self.topics, self.delayed, self.transactions.admission, peers, self.timers)
+
     def _make_config_admin(self) -> ConfigAdmin:
         return ConfigAdmin(
             self.controller,
@@ -307,12 +320,13 @@ class Broker:
             logger.error("settings in files not handed over to the cluster error=%s", error)
 
     async def start_coordinators(self) -> None:
-        """Load groups and transactions, and resume what the previous process left. A controller alone has none."""
+        """Load groups, transactions and what waits, and resume what the previous process left. A controller alone has none."""
         if not self.config.is_broker:
             return
         await self.producer_ids.have_some(self.config.request_timeout_ms)
         await self.groups.start()
         await self.transactions.start()
+        self.delayed.start()
         self._coordinates = True
 
     def _leader_moved(self, topic: Topic, index: int) -> None:
@@ -324,6 +338,8 @@ class Broker:
             (self.groups.journal.lead if leads else self.groups.journal.resign)(index)
         if topic.name == TRANSACTION_JOURNAL:
             (self.transactions.journal.lead if leads else self.transactions.journal.resign)(index)
+        if topic.name == DELAYED_JOURNAL:
+            (self.delayed.lead if leads else self.delayed.resign)(index)
 
     def moved(self, partition: Partition) -> None:
         """Announce offsets of a partition changed by something other than an append."""
@@ -343,6 +359,8 @@ class Broker:
         self.producer_ids.stop()
         self.isr_changes.stop()
         call_isolated(CallbackLoop.COORDINATED, self.staged.stop)
+        for stop in (self.delay_gate.stop, self.delayed.stop, self.delayed_targets.stop):
+            call_isolated(CallbackLoop.COORDINATED, stop)
         self.flush()
         call_isolated(CallbackLoop.COORDINATED, self.transactions.stop)
         call_isolated(CallbackLoop.COORDINATED, self.groups.stop)

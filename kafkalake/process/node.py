@@ -64,6 +64,7 @@ from kafkalake.process.watchdog import LoopWatchdog
 from kafkalake.server.acceptor import Acceptor
 from kafkalake.server.connected_brokers import ConnectedBrokers, address_in
 from kafkalake.server.context import BROKER_CLIENT_ID, ServerContext
+from kafkalake.server.delayed_peers import ConnectedDelayedPeers
 from kafkalake.server.group_peers import ConnectedGroupPeers
 from kafkalake.server.leader_replicas import ConnectedLeaderReplicas
 from kafkalake.server.registry import advertised
@@ -233,6 +234,7 @@ class Node:
             observer=reporter,
             group_peers=ConnectedGroupPeers(peers),
             transaction_peers=ConnectedTransactionPeers(peers),
+            delayed_peers=ConnectedDelayedPeers(peers),
             leader_replicas=ConnectedLeaderReplicas(peers, self.broker_id, lambda: broker.membership.broker_epoch),
             ownership=self._ownership,
             new_alarm=lambda: LoopAlarm(loop, self._clock),

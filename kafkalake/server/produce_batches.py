@@ -16,7 +16,10 @@ from functools import partial
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from kafkalake.broker.delayed.delaying_append import DelayingAppend, Received
 from kafkalake.broker.partitions.append_queue import ProduceRequest
+from kafkalake.broker.partitions.batch_checks import OWN_PRODUCER_IDS_FROM
+from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.config.broker import BrokerConfig
@@ -24,6 +27,7 @@ from kafkalake.config.topic_rules import TopicRules
 from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import (
     DecompressedTooLargeError,
+    InvalidProducerIdMappingError,
     InvalidRequiredAcksError,
     KafkaError,
     TransactionalIdAuthorizationError,
@@ -50,7 +54,7 @@ _ZSTD_SINCE = 7
 class BatchRules:
     """Limits and codec of a topic's batches. Built once per `TopicConfig`, see `rules_of`."""
 
-    __slots__ = ("codec", "config", "limits")
+    __slots__ = ("codec", "config", "delays", "limits")
 
     def __init__(self, config: TopicConfig, broker: BrokerConfig) -> None:
         self.config = config
@@ -63,6 +67,7 @@ class BatchRules:
             key_required=rules.key_required,
         )
         self.codec = -1 if rules.codec is None else rules.codec
+        self.delays = rules.delays
 
 
 def uncompressed_bytes_max(rules: TopicRules, broker: BrokerConfig) -> int:
@@ -132,15 +137,25 @@ class BatchReader:
         if few and (len(records) <= left or len(records) > rules.limits.max_message_bytes):
             try:
                 batch = decode_produced(records, rules.limits, self._now_ms, left)
-                return PendingAppend(
-                    partition, batch, self._original(rules, records, batch), acks=acks, timeout_ms=self._body.timeout_ms
-                )
+                original = self._original(rules, records, batch)
+                if rules.delays is None:
+                    return PendingAppend(partition, batch, original, acks=acks, timeout_ms=self._body.timeout_ms)
+                pending = self._undecoded(partition, rules)
+                pending.decoded(batch, original)
+                return pending
             except DecompressedTooLargeError:
                 if left >= rules.limits.max_decompressed_bytes:
                     raise
-        pending = PendingAppend(partition, None, None, acks=acks, timeout_ms=self._body.timeout_ms)
+        pending = self._undecoded(partition, rules)
         self._put_off.append(_PutOff(pending, rules, self._kept(records)))
         return pending
+
+    def _undecoded(self, partition: Partition, rules: BatchRules) -> PendingAppend:
+        body = self._body
+        if rules.delays is None:
+            return PendingAppend(partition, None, None, acks=body.acks, timeout_ms=body.timeout_ms)
+        received = Received(body.transactional_id, self._now_ms, body.timeout_ms)
+        return DelayingAppend(self._request.context.broker.delay_gate, partition, rules.delays, received, body.acks)
 
     def _kept(self, records: bytes | memoryview) -> bytes | memoryview:
         return records if self._request.body_is_kept else bytes(records)
@@ -155,6 +170,8 @@ class BatchReader:
             raise UnsupportedCompressionTypeError("zstd needs Produce version 7")
         if attributes & at.ATTRIBUTE_TRANSACTIONAL and self._body.transactional_id is None:
             raise TransactionalIdAuthorizationError()
+        if batch.header.item(at.PRODUCER_ID) >= OWN_PRODUCER_IDS_FROM:
+            raise InvalidProducerIdMappingError("producer ids from 2^62 on are the broker's own")
         self.bytes += len(batch.body)
         if rules.codec not in (-1, codec):
             batch.header[at.ATTRIBUTES] = attributes & ~at.ATTRIBUTE_COMPRESSION_MASK | rules.codec

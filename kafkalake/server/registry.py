@@ -35,12 +35,14 @@ from kafkalake.server.handlers import (
     create_delegation_token,
     create_partitions,
     create_topics,
+    delay_records,
     delete_acls,
     delete_groups,
     delete_records,
     delete_share_group_offsets,
     delete_share_group_state,
     delete_topics,
+    deliver_records,
     describe_acls,
     describe_client_quotas,
     describe_cluster,
@@ -103,6 +105,7 @@ from kafkalake.server.request import Answer, Request
 from kafkalake.wire.messages import (
     cluster,
     controller,
+    delayed,
     groups,
     membership,
     offsets,
@@ -114,6 +117,7 @@ from kafkalake.wire.messages import (
     topics,
     transactions,
 )
+from kafkalake.wire.messages.delayed_schemas import DELAY_RECORDS_KEY, DELIVER_RECORDS_KEY
 from kafkalake.wire.messages.message import Message, Response
 from kafkalake.wire.messages.schemas import (
     CONTROLLER_VOTE_KEY,
@@ -300,9 +304,11 @@ _BETWEEN_BROKERS = (
     _api(CONTROLLER_VOTE_KEY, 0, 0, membership.ControllerVoteRequest, controller_vote.handle, cluster=CLUSTER_ACTION),
     _api(KNOWN_TRANSACTIONS_KEY, 0, 0, transactions.KnownTransactionsRequest, known_transactions.handle, cluster=CLUSTER_ACTION),
     _api(LOWEST_OFFSETS_KEY, 0, 0, offsets.LowestOffsetsRequest, lowest_offsets.handle, cluster=CLUSTER_ACTION),
+    _api(DELAY_RECORDS_KEY, 0, 0, delayed.DelayRecordsRequest, delay_records.handle, cluster=CLUSTER_ACTION),
+    _api(DELIVER_RECORDS_KEY, 0, 0, delayed.DeliverRecordsRequest, deliver_records.handle, cluster=CLUSTER_ACTION),
 )
 # fmt: on
-"""Kafka's, but for the last six. Clients have no use for them, so ApiVersions lists them to brokers only, as in Kafka."""
+"""Kafka's, but for the last eight. Clients have no use for them, so ApiVersions lists them to brokers only, as in Kafka."""
 
 _OWN = (
     _api(

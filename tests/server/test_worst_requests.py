@@ -582,6 +582,12 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
     "ControllerVote": ("ControllerVote", 0, lambda: {"controller_epoch": 0}),
     "KnownTransactions": ("KnownTransactions", 0, lambda: {"producer_ids": list(range(MANY))}),
     "LowestOffsets": ("LowestOffsets", 0, lambda: {"topics": names()}),
+    "DelayRecords": ("DelayRecords", 0, lambda: {"batches": [{"records": batch([(b"k", b"v")])}] * 1_000}),
+    "DeliverRecords": (
+        "DeliverRecords",
+        0,
+        lambda: {"batches": [{"topic_id": UUID(int=1), "records": batch([(b"k", b"v")])}] * 1_000},
+    ),
     "FetchSegment": ("FetchSegment", 0, lambda: {"topic_id": UUID(int=1), "position": 2**62, "length": 2**31 - 1}),
     "ReportChanges": ("ReportChanges", 0, lambda: {"controller_epoch": 2**30, "published": list(range(MANY - 1))}),
     "Fetch of a follower": (

@@ -6,7 +6,11 @@ from kafkalake.config.topic_rules import TopicRules
 from kafkalake.errors import InvalidRecordError, MessageTooLargeError
 from kafkalake.record import layout as at
 from kafkalake.record.batch import ProducerBatch
+from kafkalake.storage.producer_state import HAND_OVER_PRODUCER_ID_MIN
 from kafkalake.storage.staged_file import data_bytes
+
+OWN_PRODUCER_IDS_FROM = HAND_OVER_PRODUCER_ID_MIN
+"""Producer ids that no client may use: their state is kept for ever."""
 
 _BATCH_OVERHEAD_BYTES = 61
 _RECORD_BYTES_MIN = 7

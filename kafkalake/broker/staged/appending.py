@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Protocol
 
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
+from kafkalake.broker.delayed.delaying_append import DelayingAppend, Gate, Received
 from kafkalake.broker.partitions.append_queue import AppendQueue, ProduceRequest
 from kafkalake.broker.partitions.batch_checks import check_batch
-from kafkalake.broker.partitions.pending_append import PendingAppend
+from kafkalake.broker.partitions.pending_append import ACKS_ALL, TIMEOUT_MS, PendingAppend
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.staged.request import StagedFile
 from kafkalake.broker.transactions.transaction_peers import BatchRequest, TransactionPeers
@@ -33,6 +34,7 @@ from kafkalake.errors import (
     with_retriable,
 )
 from kafkalake.record import layout as at
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.run_blocking import RunBlocking
 from kafkalake.storage.staged_file import StagedBatch, StagedReader
 from kafkalake.topic_partition import TopicPartition
@@ -55,6 +57,9 @@ class AppendHost(Protocol):
     clock: Clock
     run_blocking: RunBlocking
     transaction_peers: TransactionPeers
+
+    @property
+    def delay_gate(self) -> Gate: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,7 @@ class StagedFileAppender:
         for staged in batches:
             target = self._prepare(staged)
             try:
-                here.append(PendingAppend(target.topic.leader(target.index), staged.batch, None))
+                here.append(self._pending(target, staged.batch))
             except NotLeaderOrFollowerError:
                 elsewhere.setdefault(target, deque()).append(BatchRequest(target.name, staged.batch))
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -139,6 +144,15 @@ class StagedFileAppender:
         finally:
             await done
         return sum(each.batch.rows for each in batches)
+
+    def _pending(self, target: Target, batch: ProducerBatch) -> PendingAppend:
+        partition, delays = target.topic.leader(target.index), TopicRules.of(target.topic.config).delays
+        if delays is None:
+            return PendingAppend(partition, batch, None)
+        received = Received(self._transactional_id, self._host.clock.now_ms(), TIMEOUT_MS)
+        pending = DelayingAppend(self._host.delay_gate, partition, delays, received, ACKS_ALL)
+        pending.decoded(batch, None)
+        return pending
 
     def _check_there(self, targets: Iterable[Target]) -> None:
         """Raise `UnknownTopicOrPartitionError` if a topic was deleted: a new one of its name must get none of its records."""

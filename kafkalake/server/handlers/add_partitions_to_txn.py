@@ -23,7 +23,7 @@ from kafkalake.errors import (
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
-from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
+from kafkalake.internal_topics import DELAYED_JOURNAL, GROUP_JOURNAL, INTERNAL
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
@@ -107,7 +107,7 @@ def _add(
         reply(dict.fromkeys(keys, type(error)))
         return
     between_brokers = request.version >= _BATCHED_SINCE
-    internal = INTERNAL - {GROUP_JOURNAL} if between_brokers else INTERNAL
+    internal = INTERNAL - {GROUP_JOURNAL, DELAYED_JOURNAL} if between_brokers else INTERNAL
     partitions = {name: _writable_partitions(request, name, internal) for name in {name for name, _ in keys}}
     refused: dict[TopicPartition, ErrorClass] = {}
     for key in keys:

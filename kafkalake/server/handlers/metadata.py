@@ -22,7 +22,7 @@ from kafkalake.errors import (
     TopicAlreadyExistsError,
     error_for_code,
 )
-from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
+from kafkalake.internal_topics import DELAYED_JOURNAL, GROUP_JOURNAL, INTERNAL
 from kafkalake.server.authorizer import CLUSTER_NAME, OPERATIONS, Operation, Resource
 from kafkalake.server.forwarding import entrance_to_controller, forward_as
 from kafkalake.server.handlers.create_topics import refusal
@@ -106,6 +106,8 @@ async def _create(request: Request[MetadataRequest], name: str) -> None:
     try:
         if name == GROUP_JOURNAL:
             await request.context.broker.groups.journal.make_ready()
+        elif name == DELAYED_JOURNAL:
+            await request.context.broker.delayed.make_ready()
         elif request.context.broker.controller.is_active:
             await request.context.broker.topic_admin.auto_create(name)
         else:
