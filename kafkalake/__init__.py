@@ -9,14 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kafkalake.client.administration.blocking import Admin
     from kafkalake.client.consuming.consumer import Consumer
     from kafkalake.client.consuming.exactly_once_sink import ExactlyOnceSink
     from kafkalake.client.producing.producer import Producer
 
 __version__ = "0.1.0"
-__all__ = ["Consumer", "ExactlyOnceSink", "Producer", "__version__"]
+__all__ = ["Admin", "Consumer", "ExactlyOnceSink", "Producer", "__version__"]
 
 _EXPORTS = {
+    "Admin": "kafkalake.client.administration.blocking",
     "Consumer": "kafkalake.client.consuming.consumer",
     "ExactlyOnceSink": "kafkalake.client.consuming.exactly_once_sink",
     "Producer": "kafkalake.client.producing.producer",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from kafkalake.client.administration.aio import Admin
 from kafkalake.client.consuming.aio import Consumer
 from kafkalake.client.producing.aio import Producer
 
-__all__ = ["Consumer", "Producer"]
+__all__ = ["Admin", "Consumer", "Producer"]

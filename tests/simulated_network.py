@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkalake.client.connection import Address
+from kafkalake.client.address import Address
 from kafkalake.client.network.machine import Connect, Disconnect, Machine, Write
 from kafkalake.client.requests import API_VERSIONS, METADATA, ClientApi
 from kafkalake.errors import BrokerRefusedError, ConnectionLostError

@@ -41,7 +41,17 @@ LEAVES = {
 }
 COORDINATION = {"broker.admin", "broker.callbacks", "broker.coordination", "broker.partitions"}
 BROKER = {"cluster", "record", "storage", "delayed_journal", "world", "metadata", "metadata.tables", *LEAVES}
-READER = {"cluster", "delayed_journal", "record", "storage", "metadata", "metadata.tables", "client", *LEAVES}
+READER = {
+    "cluster",
+    "delayed_journal",
+    "record",
+    "storage",
+    "metadata",
+    "metadata.tables",
+    "client",
+    "client.administration",
+    *LEAVES,
+}
 JOBS = {"jobs", "spark", "spark.source", *READER, "reader"}
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -91,7 +101,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "broker.transactions",
     }
     | {
-        "client.connection",
+        "client.address",
         "client.peers",
         "client.requests",
         "server.handlers",
@@ -110,7 +120,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client.network": {"client", "wire.messages", *LEAVES},
     "client.producing": {"client", "client.network", "wire", "wire.messages", "record", *LEAVES},
     "client.consuming": {"client", "client.network", "wire", "wire.messages", "record", *LEAVES},
-    "aio": {"client.consuming", "client.producing"},
+    "client.administration": {"client", "client.network", "wire", "wire.messages", *LEAVES},
+    "aio": {"client.administration", "client.consuming", "client.producing"},
     # Reading a lake: without an engine, by Spark, by jobs
     "reader": READER,
     "dataset": {"reader", "metadata", "config", "errors"},
@@ -121,6 +132,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "spark.sink",
         "spark.stream",
         "client",
+        "client.administration",
         "metadata",
         "metadata.tables",
         "record",
@@ -152,6 +164,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | BROKER,
     "cli": {
         "client",
+        *(f"client.{room}" for room in ("administration", "consuming", "producing")),
         *("cluster.image", "cluster.placement"),
         "wire",
         "record",

@@ -14,8 +14,9 @@ from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Jso
 from kafkalake.cli.output import Failure, on_terminal, table, write_json, write_line
 
 if TYPE_CHECKING:
-    from kafkalake.client.broker_admin import ClusterDescription
-    from kafkalake.client.cluster import BrokerNode, Cluster
+    from kafkalake.client.administration.blocking import Admin
+    from kafkalake.client.administration.brokers import ClusterDescription
+    from kafkalake.client.cluster import BrokerNode
 
 app = typer.Typer(
     no_args_is_help=True, help="List and describe the brokers of a cluster, and what they replicate and lead."
@@ -27,10 +28,9 @@ app.command("elect", epilog=EXAMPLES)(elect)
 @app.command("list")
 def list_brokers(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER, json: Json = False) -> None:
     """List the brokers of the cluster, which of them are fenced, and which is the controller."""
-    from kafkalake.client.broker_admin import describe_cluster
 
-    with connect(bootstrap_server) as cluster:
-        found = describe_cluster(cluster)
+    with connect(bootstrap_server) as admin:
+        found = admin.describe_cluster()
     if json:
         write_json(
             {
@@ -64,14 +64,13 @@ def describe(
     json: Json = False,
 ) -> None:
     """Describe brokers: addresses, the partitions that they have, lead and lag behind in, settings."""
-    from kafkalake.client.broker_admin import describe_cluster
 
-    with connect(bootstrap_server) as cluster:
-        found = describe_cluster(cluster)
+    with connect(bootstrap_server) as admin:
+        found = admin.describe_cluster()
         by_id = {node.broker_id: node for node in found.brokers}
         if unknown := [each for each in broker_ids or () if each not in by_id]:
             raise Failure(f"no broker {unknown[0]} is registered; there are {', '.join(map(str, by_id)) or 'none'}")
-        counts = _partitions(cluster)
+        counts = _partitions(admin)
         described = [
             _Described(
                 by_id[each],
@@ -79,7 +78,7 @@ def describe(
                 leaders=counts.leading[each],
                 replicas=counts.having[each],
                 out_of_sync=counts.behind[each],
-                configs={} if by_id[each].is_fenced else _configs(cluster, each, with_defaults=all_configs),
+                configs={} if by_id[each].is_fenced else _configs(admin, each, with_defaults=all_configs),
             )
             for each in dict.fromkeys(broker_ids or by_id)
         ]
@@ -97,10 +96,9 @@ def unregister(
     json: Json = False,
 ) -> None:
     """Unregister a broker that has ended and does not come back."""
-    from kafkalake.client.broker_admin import unregister_broker
 
-    with connect(bootstrap_server) as cluster:
-        unregister_broker(cluster, broker_id)
+    with connect(bootstrap_server) as admin:
+        admin.unregister_broker(broker_id)
     if json:
         write_json({"unregistered": broker_id})
     else:
@@ -165,9 +163,9 @@ def _controller(node: BrokerNode, found: ClusterDescription) -> str:
     return "yes" if node.broker_id == found.controller_id else ""
 
 
-def _partitions(cluster: Cluster) -> _Counts:
+def _partitions(admin: Admin) -> _Counts:
     counts = _Counts(Counter(), Counter(), Counter())
-    for topic in cluster.topics():
+    for topic in admin.list_topics():
         for partition in topic.partitions:
             counts.leading[partition.leader] += 1
             counts.having.update(partition.replicas)
@@ -175,8 +173,8 @@ def _partitions(cluster: Cluster) -> _Counts:
     return counts
 
 
-def _configs(cluster: Cluster, broker_id: int, *, with_defaults: bool) -> dict[str, str | None]:
-    from kafkalake.client import admin
+def _configs(admin: Admin, broker_id: int, *, with_defaults: bool) -> dict[str, str | None]:
+    from kafkalake.client.administration.configs import BROKER_RESOURCE
 
-    entries = admin.describe_configs(cluster, admin.BROKER_RESOURCE, [str(broker_id)])[str(broker_id)]
+    entries = admin.describe_configs(BROKER_RESOURCE, [str(broker_id)])[str(broker_id)]
     return {each.name: each.value for each in entries if with_defaults or not each.is_default}

@@ -169,13 +169,12 @@ def status(lake: Lake, json: Json = False) -> None:
 def _controller(running: Sequence[BrokerRow]) -> int:
     """Return the id of the controller, -1 if no broker answers."""
     from kafkalake.cli.options import connect
-    from kafkalake.client.broker_admin import describe_cluster
     from kafkalake.errors import KafkaLakeError
 
     for row in running:
         try:
-            with connect(f"{row.host}:{row.port}", request_timeout_ms=3_000) as cluster:
-                return describe_cluster(cluster).controller_id
+            with connect(f"{row.host}:{row.port}", timeout_ms=3_000) as admin:
+                return admin.describe_cluster().controller_id
         except KafkaLakeError:
             continue
     return -1

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from kafkalake.client.cluster import Cluster
+    from kafkalake.client.administration.blocking import Admin
 
 KEPT_S = 1.0
 TIMEOUT_MS = 1_000
@@ -59,21 +59,19 @@ def _beginning(incomplete: str, names: list[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-def _topics(cluster: Cluster) -> list[str]:
-    return [topic.name for topic in cluster.topics() if not topic.is_internal]
+def _topics(admin: Admin) -> list[str]:
+    return [topic.name for topic in admin.list_topics() if not topic.is_internal]
 
 
-def _brokers(cluster: Cluster) -> list[str]:
-    return [str(node.broker_id) for node in cluster.brokers()]
+def _brokers(admin: Admin) -> list[str]:
+    return [str(node.broker_id) for node in admin.list_brokers()]
 
 
-def _groups(cluster: Cluster) -> list[str]:
-    from kafkalake.client import group_admin
-
-    return [group.group_id for group in group_admin.list_groups(cluster)]
+def _groups(admin: Admin) -> list[str]:
+    return [group.group_id for group in admin.list_groups()]
 
 
-def _listed(context: typer.Context, kind: str, ask: Callable[[Cluster], list[str]]) -> list[str]:
+def _listed(context: typer.Context, kind: str, ask: Callable[[Admin], list[str]]) -> list[str]:
     from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, connect
 
     stated = context.params.get("bootstrap_server") or os.environ.get("KAFKALAKE_BOOTSTRAP_SERVERS")
@@ -84,8 +82,8 @@ def _listed(context: typer.Context, kind: str, ask: Callable[[Cluster], list[str
             names: list[str] = json.loads(kept.read_text())
             return names
     try:
-        with connect(server, request_timeout_ms=TIMEOUT_MS) as cluster:
-            names = ask(cluster)
+        with connect(server, timeout_ms=TIMEOUT_MS) as admin:
+            names = ask(admin)
     except Exception:  # a prompt shows no errors
         return []
     with contextlib.suppress(OSError):

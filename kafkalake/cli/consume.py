@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalake.cli.consume_options import Commit, ConsumeOptions, OutputFormat
-from kafkalake.cli.options import connect, with_options
+from kafkalake.cli.options import CLIENT_ID, connect, with_options
 from kafkalake.cli.output import OutputClosed, UsageProblem, note, write
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkalake.cli.record_fields import RecordFields
-    from kafkalake.cli.record_output import Formatter
-    from kafkalake.client.cluster import Cluster
-    from kafkalake.client.fetcher import Fetcher, OutOfRange
+    from kafkalake.cli.record_output import ConsumedRecords, Formatter
+    from kafkalake.client.administration.blocking import Admin
+    from kafkalake.client.consuming.consumer import Consumer
+    from kafkalake.errors import OffsetOutOfRangeError
 
 EXAMPLES = """Examples
 
@@ -36,13 +36,20 @@ EXAMPLES = """Examples
   [dim]# one partition, from an offset on; -10 is ten before the end[/dim]
   [cyan]kafkalake consume clicks --partition 2 --offset 1500[/cyan]"""
 
-POLL_MS = 500
+METADATA_WAIT_S = 0.3
+"""How long to wait for a topic that may just have been created."""
+LATEST, EARLIEST = -1, -2
+POLL_S = 0.5
+POLL_NEAR_END_S = 0.02
+"""How long to wait for records that may not come: behind the last ones there may be markers of transactions only."""
+RECORDS_AT_ONCE = 10_000
 
 
 @with_options(ConsumeOptions)
 def consume(options: ConsumeOptions) -> None:
     """Print records of a topic: new ones, or from an offset, a time, the beginning."""
     from kafkalake.cli import record_output
+    from kafkalake.errors import OffsetOutOfRangeError
 
     if sum([options.from_beginning, options.offset is not None, options.from_time is not None]) > 1:
         raise UsageProblem("--from-beginning, --offset and --from-time exclude one another")
@@ -61,9 +68,9 @@ def consume(options: ConsumeOptions) -> None:
     )
     for entry in options.properties or ():
         shown = shown.with_property(entry)
-    with connect(options.bootstrap_server) as cluster:
-        fields = _fields(cluster, options.topic)
-        source = _source(cluster, options)
+    with connect(options.bootstrap_server) as admin:
+        fields = _fields(admin, options.topic)
+        source = _source(admin, options)
         formatters: dict[OutputFormat, Formatter] = {
             OutputFormat.TEXT: record_output.text_formatter(shown, fields),
             OutputFormat.VALUE: record_output.text_formatter(record_output.TextProperties(), fields),
@@ -73,18 +80,20 @@ def consume(options: ConsumeOptions) -> None:
         formatter = formatters[OutputFormat.JSON if options.json else options.format]
         try:
             _print_all(source, formatter, options.max_records, options.timeout, options.quiet, options.raw)
+        except OffsetOutOfRangeError as error:
+            raise _with_range(error, admin, options, source.consumer) from None
         finally:
             source.close()
 
 
-def _fields(cluster: Cluster, topic: str) -> RecordFields | None:
+def _fields(admin: Admin, topic: str) -> RecordFields | None:
     """Return the fields of the topic's values, None if it has no schema, or its broker tells of none."""
     from kafkalake.cli.options import settings_of_topic
     from kafkalake.config.topic_values import topic_values
     from kafkalake.errors import ConfigurationError
 
     try:
-        values = topic_values(settings_of_topic(cluster, topic))
+        values = topic_values(settings_of_topic(admin, topic))
     except ConfigurationError:  # another release's
         return None
     if not values.fields:
@@ -94,43 +103,51 @@ def _fields(cluster: Cluster, topic: str) -> RecordFields | None:
     return RecordFields(values)
 
 
-def _source(cluster: Cluster, options: ConsumeOptions) -> Source:
+def _source(admin: Admin, options: ConsumeOptions) -> Source:
     """Return what is to be printed: a group's partitions, or those that the command line names, from its positions on."""
     topic, read_committed = options.topic, not options.read_uncommitted
+    isolation = {"isolation.level": "read_committed" if read_committed else "read_uncommitted"}
     if options.group is not None:
         from kafkalake.cli.consume_group import GroupPositions
 
-        commits = options.commit is Commit.AUTO
-        return GroupPositions(
-            cluster, topic, options.group, options.from_beginning, commits, read_committed, options.exit_at_end
-        )
-    partitions = _partitions(cluster, topic, options.partition)
+        admin.describe_topic(topic, wait_s=METADATA_WAIT_S)
+        reset = "earliest" if options.from_beginning else "latest"
+        consumer = new_consumer(options.bootstrap_server, reset, {**isolation, "group.id": options.group})
+        return GroupPositions(consumer, topic, options.commit is Commit.AUTO, options.exit_at_end)
+    partitions = _partitions(admin, topic, options.partition)
     place = "earliest" if options.from_beginning else options.offset if options.offset is not None else "latest"
-    positions = start_positions(cluster, topic, partitions, place, options.from_time, read_committed)
+    positions = _start_positions(admin, topic, partitions, place, options.from_time, read_committed)
+    ends = None
+    if options.exit_at_end:
+        ends = _offsets_at(admin, topic, partitions, LATEST, read_committed)
     fixed = options.offset is not None and options.offset.lstrip("-").isdecimal()
-    fetcher = new_fetcher(cluster, topic, positions, read_committed, "error" if fixed else "earliest")
     return FixedPositions(
-        fetcher, end_offsets(cluster, topic, partitions, read_committed) if options.exit_at_end else None
+        new_consumer(options.bootstrap_server, "none" if fixed else "earliest", isolation), topic, positions, ends
     )
 
 
-def new_fetcher(
-    cluster: Cluster, topic: str, positions: dict[int, int], read_committed: bool, out_of_range: OutOfRange
-) -> Fetcher:
-    """Return a fetcher of these partitions, each from its offset."""
-    from kafkalake.client.fetcher import Fetcher
+def new_consumer(bootstrap_server: str, reset: str, more: Mapping[str, object]) -> Consumer:
+    """Return a consumer, which begins at `reset` where it has no position. more: settings."""
+    from kafkalake.client.consuming.consumer import Consumer
 
-    return Fetcher(cluster, topic, positions, read_committed=read_committed, out_of_range=out_of_range)
+    settings = {
+        "bootstrap.servers": bootstrap_server,
+        "client.id": CLIENT_ID,
+        "enable.auto.commit": False,
+        "auto.offset.reset": reset,
+        "allow.auto.create.topics": False,
+    }
+    return Consumer({**settings, **more})
 
 
 class Source(Protocol):
     """A source of records to print."""
 
     @property
-    def fetcher(self) -> Fetcher: ...
+    def consumer(self) -> Consumer: ...
     @property
-    def ends(self) -> dict[int, int] | None:
-        """The end offset of each partition, or None to continue forever."""
+    def left(self) -> dict[int, int] | None:
+        """The partitions that are not read to their end, with their ends. None: they are read for ever."""
         ...
 
     def printed(self, partition: int, next_offset: int) -> None:
@@ -147,9 +164,17 @@ class Source(Protocol):
 class FixedPositions:
     """Partitions and positions given on the command line."""
 
-    def __init__(self, fetcher: Fetcher, ends: dict[int, int] | None) -> None:
-        self.fetcher = fetcher
-        self.ends = ends
+    def __init__(self, consumer: Consumer, topic: str, positions: dict[int, int], ends: dict[int, int] | None) -> None:
+        self.consumer = consumer
+        self._topic = topic
+        self._ends = ends
+        consumer.assign([(topic, number) for number in positions])
+        for number, offset in positions.items():
+            consumer.seek((topic, number), offset)
+
+    @property
+    def left(self) -> dict[int, int] | None:
+        return None if self._ends is None else unread(self.consumer, self._topic, self._ends)
 
     def printed(self, partition: int, next_offset: int) -> None:
         pass
@@ -158,13 +183,40 @@ class FixedPositions:
         pass
 
     def close(self) -> None:
-        pass
+        self.consumer.close()
 
 
-def _partitions(cluster: Cluster, topic: str, wanted: Sequence[int] | None) -> list[int]:
+def _with_range(
+    error: OffsetOutOfRangeError, admin: Admin, options: ConsumeOptions, consumer: Consumer
+) -> OffsetOutOfRangeError:
+    """Return the same error with the offsets that the partition has."""
+    from kafkalake.errors import OffsetOutOfRangeError
+
+    numbers = sorted(number for _, number in consumer.assignment())
+    firsts, ends = (
+        _offsets_at(admin, options.topic, numbers, at, not options.read_uncommitted) for at in (EARLIEST, LATEST)
+    )
+    for number in numbers:
+        position = consumer.position((options.topic, number))
+        if not firsts[number] <= position <= ends[number]:
+            return OffsetOutOfRangeError(
+                f"partition {options.topic}-{number} has no offset {position}: it goes from {firsts[number]} to {ends[number]}"
+            )
+    return error
+
+
+def unread(consumer: Consumer, topic: str, ends: dict[int, int]) -> dict[int, int]:
+    """Return the partitions that are not read to their ends. The others are fetched no longer."""
+    left = {number: end for number, end in ends.items() if consumer.position((topic, number)) < end}
+    if done := [(topic, number) for number in ends if number not in left]:
+        consumer.pause(done)
+    return left
+
+
+def _partitions(admin: Admin, topic: str, wanted: Sequence[int] | None) -> list[int]:
     from kafkalake.errors import UnknownTopicOrPartitionError
 
-    known = [info.partition for info in cluster.topic(topic, wait_ms=300).partitions]
+    known = [info.partition for info in admin.describe_topic(topic, wait_s=METADATA_WAIT_S).partitions]
     for number in wanted or ():
         if number not in known:
             raise UnknownTopicOrPartitionError(
@@ -173,39 +225,39 @@ def _partitions(cluster: Cluster, topic: str, wanted: Sequence[int] | None) -> l
     return sorted(set(wanted)) if wanted else known
 
 
-def start_positions(
-    cluster: Cluster, topic: str, partitions: Sequence[int], place: str, from_time: str | None, read_committed: bool
+def _start_positions(
+    admin: Admin, topic: str, partitions: Sequence[int], place: str, from_time: str | None, read_committed: bool
 ) -> dict[int, int]:
     """Return the start offset of each partition. Raise `UsageProblem` for an invalid offset."""
     from kafkalake.cli.times import parse_time
-    from kafkalake.client import admin
 
     def listed(timestamp: int) -> dict[int, int]:
-        found = admin.list_offsets(cluster, topic, dict.fromkeys(partitions, timestamp), read_committed=read_committed)
-        return {number: entry.offset for number, entry in found.items()}
+        return _offsets_at(admin, topic, partitions, timestamp, read_committed)
 
     if from_time is not None:
         found = listed(parse_time(from_time, "--from-time"))
         if -1 in found.values():  # no record is that new: start at the end
-            ends = listed(admin.LATEST)
+            ends = listed(LATEST)
             found = {number: ends[number] if offset < 0 else offset for number, offset in found.items()}
         return found
     if place in ("earliest", "latest"):
-        return listed(admin.EARLIEST if place == "earliest" else admin.LATEST)
+        return listed(EARLIEST if place == "earliest" else LATEST)
     if not place.lstrip("-").isdecimal():
         raise UsageProblem(f"--offset takes a number, earliest or latest, not '{place}'")
     if place.startswith("-"):
-        firsts, ends = listed(admin.EARLIEST), listed(admin.LATEST)
+        firsts, ends = listed(EARLIEST), listed(LATEST)
         return {number: max(firsts[number], ends[number] + int(place)) for number in partitions}
     return dict.fromkeys(partitions, int(place))
 
 
-def end_offsets(cluster: Cluster, topic: str, partitions: Sequence[int], read_committed: bool) -> dict[int, int]:
-    """Return the current end offset of each partition."""
-    from kafkalake.client import admin
-
-    found = admin.list_offsets(cluster, topic, dict.fromkeys(partitions, admin.LATEST), read_committed=read_committed)
-    return {number: entry.offset for number, entry in found.items()}
+def _offsets_at(
+    admin: Admin, topic: str, partitions: Sequence[int], timestamp: int, read_committed: bool
+) -> dict[int, int]:
+    """Return an offset of each partition by time, -1 where no record is that new."""
+    times = dict.fromkeys([(topic, number) for number in partitions], timestamp)
+    return {
+        number: each.offset for (_, number), each in admin.list_offsets(times, read_committed=read_committed).items()
+    }
 
 
 def _print_all(
@@ -222,32 +274,21 @@ def _print_all(
     try:
         while max_records is None or printed < max_records:
             source.turn()
-            fetcher, ends = source.fetcher, source.ends
-            wanted = list(fetcher.positions)
-            if ends is not None:
-                wanted = [number for number in wanted if fetcher.positions[number] < ends[number]]
-                if not wanted:
-                    break
-            left_ms = POLL_MS
+            left = source.left
+            if left is not None and not left:
+                break
+            wait_s = POLL_S if left is None else POLL_NEAR_END_S
             if timeout_s is not None:
-                left_ms = round((newest + timeout_s - time.monotonic()) * 1000)
-                if left_ms <= 0:
+                wait_s = min(wait_s, newest + timeout_s - time.monotonic())
+                if wait_s <= 0:
                     break
-            if not wanted:  # a member without a partition
-                time.sleep(left_ms / 1000)
-                continue
-            fetched = fetcher.poll(wanted, max_wait_ms=max(0, min(POLL_MS, left_ms)))
-            for part in fetched:
-                records = part.records
-                if ends is not None:
-                    records = _before(records, ends[part.partition])
-                if max_records is not None:
-                    records = records.slice(0, max_records - printed)
-                if records.num_rows:
-                    printed += records.num_rows
+            limit = RECORDS_AT_ONCE if max_records is None else min(max_records - printed, RECORDS_AT_ONCE)
+            for batch in source.consumer.poll_arrow(wait_s, max_records=limit):
+                for part in _printable(batch, left, None if max_records is None else max_records - printed):
+                    printed += part.records.num_rows
                     newest = time.monotonic()
-                    write(formatter(replace(part, records=records)), raw=raw)
-                    source.printed(part.partition, int(records.column("offset")[-1].as_py()) + 1)
+                    write(formatter(part), raw=raw)
+                    source.printed(part.partition, int(part.records.column("offset")[-1].as_py()) + 1)
     except OutputClosed:
         return
     finally:
@@ -255,7 +296,17 @@ def _print_all(
             note(f"Processed a total of {printed} messages")
 
 
-def _before(records: pa.RecordBatch, end: int) -> pa.RecordBatch:
+def _printable(batch: pa.RecordBatch, ends: dict[int, int] | None, limit: int | None) -> Iterator[ConsumedRecords]:
+    """Yield the records of a batch up to the end of its partition, at most `limit`, in parts that are written at once."""
     import numpy as np
 
-    return records.slice(0, int(np.searchsorted(records.column("offset").to_numpy(), end)))
+    from kafkalake.cli.record_output import ConsumedRecords
+    from kafkalake.client.consuming.records import timestamp_type_of
+
+    partition = batch.column("partition")[0].as_py()
+    records = batch.slice(0, limit)
+    if ends is not None:
+        end = ends.get(partition, 0)
+        records = records.slice(0, int(np.searchsorted(records.column("offset").to_numpy(), end)))
+    for start in range(0, records.num_rows, RECORDS_AT_ONCE):
+        yield ConsumedRecords(partition, records.slice(start, RECORDS_AT_ONCE), timestamp_type_of(batch))

@@ -4,89 +4,101 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Collection, Mapping
 
-from kafkalake.cli.consume import end_offsets, new_fetcher, start_positions
-from kafkalake.client.cluster import Cluster
-from kafkalake.client.fetcher import Fetcher, OutOfRange
-from kafkalake.client.group_admin import committed_offsets
-from kafkalake.client.group_member import GroupMember
-from kafkalake.errors import BrokerUnavailableError, KafkaError
+from kafkalake.cli.consume import unread
+from kafkalake.client.consuming.consumer import Consumer
+from kafkalake.client.consuming.listeners import RebalanceListener
+from kafkalake.client.records import OffsetAndMetadata
+from kafkalake.errors import KafkaLakeError
+from kafkalake.topic_partition import TopicPartition
 
 COMMIT_INTERVAL_S = 5.0
 
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
-class GroupPositions:
-    """A group member. A partition without a committed offset starts at its end, or with `from_beginning` at its start."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        topic: str,
-        group: str,
-        from_beginning: bool,
-        commits: bool,
-        read_committed: bool,
-        exit_at_end: bool,
-    ) -> None:
-        cluster.topic(topic, wait_ms=300)
-        self._cluster = cluster
-        self._member = GroupMember(cluster, group, topic)
-        self._place: OutOfRange = "earliest" if from_beginning else "latest"
+class GroupPositions(RebalanceListener):
+    """A group member that commits the offsets of what is printed, every five seconds and before it gives partitions up.
+
+    What it could not commit is not printed again if it gets the partition back and no other member has committed meanwhile.
+    """
+
+    def __init__(self, consumer: Consumer, topic: str, commits: bool, exit_at_end: bool) -> None:
+        self.consumer = consumer
+        self._topic = topic
         self._commits = commits
-        self._read_committed = read_committed
         self._exit_at_end = exit_at_end
-        self._printed: dict[int, int] = {}
-        """Offsets to commit, by partition."""
-        self._committed: dict[int, int | None] = {}
-        """The offsets last seen or committed, by partition of this member."""
+        self._printed: dict[TopicPartition, OffsetAndMetadata] = {}
+        """Offsets to commit."""
+        self._committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        """The offsets last seen or committed."""
         self._committed_at = time.monotonic()
-        self.fetcher: Fetcher
-        self.ends: dict[int, int] | None = None
-        self._join()
+        self._ends: dict[int, int] | None = None
+        consumer.subscribe(topic, listener=self)
+
+    @property
+    def left(self) -> dict[int, int] | None:
+        """See `consume.Source`. None also before the group has assigned partitions."""
+        return None if self._ends is None else unread(self.consumer, self._topic, self._ends)
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Begin where the group is, or behind what is printed already; end at the present ends if that is asked for."""
+        committed = self.consumer.committed(partitions) if partitions else {}
+        for partition in partitions:
+            known, printed = self._committed.get(partition), self._printed.get(partition)
+            if printed is not None and _offset(committed[partition]) == _offset(known):
+                self.consumer.seek(partition, printed.offset)
+            else:
+                self._printed.pop(partition, None)
+        self._committed |= committed
+        if self._exit_at_end:
+            assigned = self.consumer.assignment()
+            found = self.consumer.end_offsets(assigned) if assigned else {}
+            self._ends = {number: end for (_, number), end in found.items()}
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Commit what was printed, as far as the group takes it."""
+        self._commit()
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Commit nothing: other members may have the partitions."""
 
     def printed(self, partition: int, next_offset: int) -> None:
         """Note the offset to commit."""
-        self._printed[partition] = next_offset
+        self._printed[self._topic, partition] = OffsetAndMetadata(next_offset)
 
     def turn(self) -> None:
-        """Send due heartbeats, commit, and take over new assignments."""
-        if time.monotonic() - self._committed_at >= COMMIT_INTERVAL_S:
-            self._commit()
-        if self._member.is_due() and not self._member.heartbeat():
-            self._commit()
-            self._join()
+        """Commit if it is time."""
+        if self._commits and self._printed and time.monotonic() - self._committed_at >= COMMIT_INTERVAL_S:
+            self._committed_at = time.monotonic()
+            self.consumer.commit_async(self._own(), self._ended)
 
     def close(self) -> None:
         """Commit and leave the group, so that other members continue at once."""
-        self._cluster.close()  # after Ctrl-C a connection may still await the answer to a fetch
-        self._commit()
-        with contextlib.suppress(KafkaError, BrokerUnavailableError):  # the session ends by itself
-            self._member.leave()
-
-    def _join(self) -> None:
-        topic = self._member.topic
-        partitions = self._member.join()
-        known = committed_offsets(self._cluster, self._member.group_id)
-        positions = {number: known[topic, number].offset for number in partitions if (topic, number) in known}
-        # Keep uncommitted offsets if the partition is again this member's and its committed offset has not changed in between.
-        self._printed = {
-            number: offset
-            for number, offset in self._printed.items()
-            if number in partitions and self._committed[number] == positions.get(number)
-        }
-        self._committed = {number: positions.get(number) for number in partitions}
-        positions |= self._printed
-        new = [number for number in partitions if number not in positions]
-        if new:
-            positions |= start_positions(self._cluster, topic, new, self._place, None, self._read_committed)
-        self.fetcher = new_fetcher(self._cluster, topic, positions, self._read_committed, self._place)
-        if self._exit_at_end:
-            self.ends = end_offsets(self._cluster, topic, partitions, self._read_committed) if partitions else {}
-        self._commit()
+        try:
+            self._commit()
+        finally:
+            self.consumer.close()
 
     def _commit(self) -> None:
-        """Commit the printed offsets. Those refused during a rebalance are kept until it ends."""
-        self._committed_at = time.monotonic()
-        if self._commits and self._printed and self._member.commit(self._printed):
-            self._committed |= self._printed
-            self._printed = {}
+        offsets = self._own()
+        if self._commits and offsets:
+            with contextlib.suppress(KafkaLakeError):  # the group's next member prints again what is not committed
+                self.consumer.commit(offsets)
+                self._ended(offsets, None)
+
+    def _own(self) -> Offsets:
+        """Return the offsets to commit of partitions that are this member's."""
+        assigned = self.consumer.assignment()
+        return {partition: each for partition, each in self._printed.items() if partition in assigned}
+
+    def _ended(self, offsets: Offsets, error: KafkaLakeError | None) -> None:
+        """Take the news of a commit."""
+        if error is None:
+            self._committed |= offsets
+            self._printed = {at: each for at, each in self._printed.items() if offsets.get(at) != each}
+
+
+def _offset(committed: OffsetAndMetadata | None) -> int | None:
+    return None if committed is None else committed.offset

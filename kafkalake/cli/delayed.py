@@ -119,11 +119,11 @@ def cancel(
     """
     from kafkalake.cli.delayed_rows import as_json, send_cancel
 
-    with connect(bootstrap_server) as cluster:
+    with connect(bootstrap_server) as admin:
         with _source(lake, bootstrap_server) as source:
             found = _with_id(source, topic, delay_id)
         for name, partition in dict.fromkeys((row["source"], row["source_partition"]) for row in found):
-            send_cancel(cluster, name, partition, delay_id)
+            send_cancel(admin, bootstrap_server, name, partition, delay_id)
     late = [row for row in found if row["due"] <= datetime.now(UTC)]
     if json:
         write_json([as_json(row) for row in found])
@@ -142,8 +142,8 @@ def _source(lake: Path | None, bootstrap_server: str) -> Iterator[DelayedSource]
     if lake is not None:
         yield delayed_source.of_lake(lake)
         return
-    with connect(bootstrap_server) as cluster:
-        yield delayed_source.of_broker(cluster)
+    with connect(bootstrap_server) as admin:
+        yield delayed_source.of_broker(admin, bootstrap_server)
 
 
 def _with_id(source: DelayedSource, topic: str, delay_id: str) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from kafkalake.reader.predicate import INT64_MAX
 
 if TYPE_CHECKING:
     from kafkalake.cli.delayed_source import DelayedSource
-    from kafkalake.client.cluster import Cluster
+    from kafkalake.client.administration.blocking import Admin
 
 ORDER = [("due", "ascending"), ("journal_partition", "ascending"), ("journal_offset", "ascending")]
 OTHER_IDS_MAX = 10_000
@@ -101,13 +101,11 @@ def as_json(row: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def send_cancel(cluster: Cluster, topic: str, partition: int, delay_id: str) -> None:
+def send_cancel(admin: Admin, bootstrap_server: str, topic: str, partition: int, delay_id: str) -> None:
     """Cancel what waits with an id and was sent to a partition. Raise `Failure`, `KafkaError` or `BrokerUnavailableError`."""
-    from kafkalake.cli.options import require_delayed_delivery
-    from kafkalake.cli.record_input import with_headers
-    from kafkalake.client.producer import Producer
+    from kafkalake.cli.options import CLIENT_ID, require_delayed_delivery
+    from kafkalake.client.producing.producer import Producer
 
-    require_delayed_delivery(cluster, topic)
-    tombstone = pa.RecordBatch.from_pydict({"key": pa.nulls(1, pa.binary()), "value": pa.nulls(1, pa.binary())})
-    with Producer(cluster, topic, partition=partition, create_topic=False) as producer:
-        producer.send(with_headers(tombstone, [(DELAY_ID, delay_id.encode())]))
+    require_delayed_delivery(admin, topic)
+    with Producer(bootstrap_servers=bootstrap_server, client_id=CLIENT_ID, allow_auto_create_topics=False) as producer:
+        producer.send(topic, partition=partition, headers=[(DELAY_ID, delay_id.encode())]).get()

@@ -16,7 +16,7 @@ from kafkalake.reader.delayed import DELAYED_SCHEMA, Scan, scan_lake, scan_nothi
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkalake.client.cluster import Cluster
+    from kafkalake.client.administration.blocking import Admin
     from kafkalake.reader.predicate import Selection
 
 FETCH_BYTES = 8 << 20
@@ -45,35 +45,33 @@ def of_lake(lake: Path) -> DelayedSource:
     return DelayedSource(*scan_lake(lake))
 
 
-def of_broker(cluster: Cluster) -> DelayedSource:
+def of_broker(admin: Admin, bootstrap_server: str) -> DelayedSource:
     """Return what a broker says."""
-    topics = {each.name: each for each in cluster.topics()}
+    topics = {each.name: each for each in admin.list_topics()}
     journal = topics.get(DELAYED_JOURNAL)
-    scan = scan_nothing if journal is None else _scan(cluster, [each.partition for each in journal.partitions])
     names = {each.topic_id: each.name for each in topics.values() if each.topic_id is not None}
-    return DelayedSource(scan, names)
+    if journal is None:
+        return DelayedSource(scan_nothing, names)
+    return DelayedSource(_scan(admin, bootstrap_server, [each.partition for each in journal.partitions]), names)
 
 
-def _scan(cluster: Cluster, partitions: Sequence[int]) -> Scan:
-    from kafkalake.client.admin import EARLIEST, LATEST, list_offsets
-    from kafkalake.client.fetcher import Fetcher
+def _scan(admin: Admin, bootstrap_server: str, partitions: Sequence[int]) -> Scan:
+    from kafkalake.cli.consume import POLL_NEAR_END_S, new_consumer, unread
+    from kafkalake.client.administration.partition_offsets import LATEST
 
-    found = list_offsets(cluster, DELAYED_JOURNAL, dict.fromkeys(partitions, LATEST), read_committed=True)
-    ends = {partition: each.offset for partition, each in found.items()}
+    journal = [(DELAYED_JOURNAL, each) for each in partitions]
+    found = admin.list_offsets(dict.fromkeys(journal, LATEST), read_committed=True)
+    ends = {partition: each.offset for (_, partition), each in found.items()}
 
     def scan(columns: Sequence[str], selection: Selection) -> Iterator[tuple[int, pa.RecordBatch]]:
-        starts = list_offsets(cluster, DELAYED_JOURNAL, dict.fromkeys(partitions, EARLIEST))
-        fetcher = Fetcher(
-            cluster,
-            DELAYED_JOURNAL,
-            {partition: each.offset for partition, each in starts.items()},
-            read_committed=True,
-            partition_max_bytes=FETCH_BYTES,
-            out_of_range="earliest",
-        )
-        while behind := [partition for partition in partitions if fetcher.positions[partition] < ends[partition]]:
-            for each in fetcher.poll(behind):
-                yield each.partition, _before(each.records, ends[each.partition]).select(columns)
+        more = {"isolation.level": "read_committed", "max.partition.fetch.bytes": FETCH_BYTES}
+        with new_consumer(bootstrap_server, "earliest", more) as consumer:
+            consumer.assign(journal)
+            consumer.seek_to_beginning()
+            while unread(consumer, DELAYED_JOURNAL, ends):
+                for batch in consumer.poll_arrow(POLL_NEAR_END_S):
+                    partition = batch.column("partition")[0].as_py()
+                    yield partition, _before(batch, ends[partition]).select(columns)
 
     return scan
 

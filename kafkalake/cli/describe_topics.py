@@ -24,9 +24,10 @@ from kafkalake.cli.topic_description import (
 
 if TYPE_CHECKING:
     from kafkalake.cli.topic_description import Eligible, Moving
-    from kafkalake.client.admin import ConfigEntry
-    from kafkalake.client.cluster import Cluster, PartitionInfo
-    from kafkalake.client.reassignment_admin import Reassignment
+    from kafkalake.client.administration.blocking import Admin
+    from kafkalake.client.administration.configs import ConfigEntry
+    from kafkalake.client.administration.reassignments import Reassignment
+    from kafkalake.client.cluster import PartitionInfo
 
 EXAMPLES = """Examples
 
@@ -85,19 +86,19 @@ class DescribeOptions:
 @with_options(DescribeOptions)
 def describe(options: DescribeOptions) -> None:
     """Describe topics: partitions, leaders, replicas, settings; or only the partitions in some state."""
-    from kafkalake.client import admin
-    from kafkalake.client.broker_admin import eligible_leaders
+
+    from kafkalake.client.administration.configs import TOPIC_RESOURCE
 
     states = options.states
     if states and options.all_configs:
         raise UsageProblem(f"--all-configs and {states[0].value} exclude each other")
-    with connect(options.bootstrap_server) as cluster:
-        found = [cluster.topic(name) for name in options.topics] if options.topics else cluster.topics()
+    with connect(options.bootstrap_server) as admin:
+        found = [admin.describe_topic(name) for name in options.topics] if options.topics else admin.list_topics()
         names = [topic.name for topic in found]
-        configs = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, names) if names else {}
-        eligible = eligible_leaders(cluster, names) if names else {}
-        moving = _reassignments(cluster)
-        live = {node.broker_id for node in cluster.brokers()}
+        configs = admin.describe_configs(TOPIC_RESOURCE, names) if names else {}
+        eligible = admin.eligible_leaders(names) if names else {}
+        moving = _reassignments(admin)
+        live = {node.broker_id for node in admin.list_brokers()}
     if states:
         partitions = [
             (topic.name, each)
@@ -150,12 +151,11 @@ def _min_isr(entries: Iterable[ConfigEntry]) -> int:
     return next((int(each.value or 1) for each in entries if each.name == "min.insync.replicas"), 1)
 
 
-def _reassignments(cluster: Cluster) -> Moving:
+def _reassignments(admin: Admin) -> Moving:
     """Return the moves that are under way, none of a cluster that does not tell them."""
-    from kafkalake.client.reassignment_admin import list_reassignments
     from kafkalake.errors import ClusterAuthorizationError, UnsupportedVersionError
 
     try:
-        return list_reassignments(cluster)
+        return admin.list_reassignments()
     except (ClusterAuthorizationError, UnsupportedVersionError):
         return {}

@@ -15,7 +15,7 @@ from kafkalake.cli.output import Failure, UsageProblem, write_json, write_line
 from kafkalake.topic_partition import TopicPartition, partition_name
 
 if TYPE_CHECKING:
-    from kafkalake.client.cluster import Cluster
+    from kafkalake.client.administration.blocking import Admin
     from kafkalake.errors import KafkaError
 
 EXAMPLES = """Examples
@@ -64,24 +64,24 @@ def elect(
     json: Json = False,
 ) -> None:
     """Elect leaders of partitions: the preferred ones again, or any where no replica in sync is left."""
-    from kafkalake.client.reassignment_admin import Election, elect_leaders
+    from kafkalake.client.administration.reassignments import Election
 
     if [bool(partitions), all_partitions, partitions_file is not None].count(True) != 1:
         raise UsageProblem("name topics or partitions, or give --all or --partitions-file")
-    with connect(bootstrap_server) as cluster:
-        asked = None if all_partitions else _asked(cluster, partitions or [], partitions_file)
-        results = elect_leaders(cluster, Election(election_type.value), asked)
+    with connect(bootstrap_server) as admin:
+        asked = None if all_partitions else _asked(admin, partitions or [], partitions_file)
+        results = admin.elect_leaders(Election(election_type.value), asked)
     _show(results, election_type.name, as_json=json)
 
 
-def _asked(cluster: Cluster, named: list[str], file: Path | None) -> list[TopicPartition]:
+def _asked(admin: Admin, named: list[str], file: Path | None) -> list[TopicPartition]:
     from kafkalake.cli.reassignment_file import read_partitions
     from kafkalake.cli.reset_offsets import named_partitions
 
     if file is not None:
         return read_partitions(file)
     return named_partitions(
-        named, lambda name: [each.partition for each in cluster.topic(name).partitions], "the second argument"
+        named, lambda name: [each.partition for each in admin.describe_topic(name).partitions], "the second argument"
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from kafkalake.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalake.client.group_admin import Group, ListedGroup, MemberDescription
+    from kafkalake.client.administration.groups import Group, ListedGroup, MemberDescription
 
 Columns: TypeAlias = tuple[tuple[str, ...], list[tuple[object, ...]]]
 """Column names, and rows."""

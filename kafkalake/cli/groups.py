@@ -28,8 +28,8 @@ from kafkalake.cli.output import Failure, UsageProblem, note, show_columns, writ
 from kafkalake.cli.reset_offsets import named_partitions, reset_offsets
 
 if TYPE_CHECKING:
-    from kafkalake.client.cluster import Cluster
-    from kafkalake.client.group_admin import Group
+    from kafkalake.client.administration.blocking import Admin
+    from kafkalake.client.administration.groups import Group
 
 app = typer.Typer(no_args_is_help=True, help="Consumer groups: who reads what, how far, and how far behind.")
 
@@ -51,10 +51,8 @@ def list_groups(
     json: Json = False,
 ) -> None:
     """List all groups, one a line."""
-    from kafkalake.client import group_admin
-
-    with connect(bootstrap_server) as cluster:
-        groups = group_admin.list_groups(cluster)
+    with connect(bootstrap_server) as admin:
+        groups = admin.list_groups()
     if json:
         write_json(
             [
@@ -86,14 +84,13 @@ def describe(
     json: Json = False,
 ) -> None:
     """Show groups' offsets, their lag and who reads which partition."""
-    from kafkalake.client import group_admin
 
     if bool(groups) == all_groups:
         raise UsageProblem("name the groups, or give --all-groups")
-    with connect(bootstrap_server) as cluster:
-        names = [each.group_id for each in group_admin.list_groups(cluster)] if all_groups else groups or []
-        described = [group_admin.describe_group(cluster, name) for name in names]
-        rows = [] if state else [_offset_rows(cluster, each) for each in described]
+    with connect(bootstrap_server) as admin:
+        names = [each.group_id for each in admin.list_groups()] if all_groups else groups or []
+        described = [admin.describe_group(name) for name in names]
+        rows = [] if state else [_offset_rows(admin, each) for each in described]
     if state and json:
         states = [{**state_as_json(each), "members": len(each.members)} for each in described]
         write_json(states if all_groups or len(names) > 1 else states[0])
@@ -120,10 +117,8 @@ def members(
     json: Json = False,
 ) -> None:
     """Show a group's members and the partitions that each of them reads."""
-    from kafkalake.client import group_admin
-
-    with connect(bootstrap_server) as cluster:
-        described = group_admin.describe_group(cluster, group)
+    with connect(bootstrap_server) as admin:
+        described = admin.describe_group(group)
     if json:
         members = [member_as_json(member) for member in described.members]
         write_json({**state_as_json(described), "members": members})
@@ -140,14 +135,13 @@ def delete(
     json: Json = False,
 ) -> None:
     """Delete groups that have no members, with their committed offsets."""
-    from kafkalake.client import group_admin
     from kafkalake.errors import KafkaError
 
     errors: dict[str, KafkaError] = {}
-    with connect(bootstrap_server) as cluster:
+    with connect(bootstrap_server) as admin:
         for group in groups:
             try:
-                group_admin.delete_group(cluster, group)
+                admin.delete_group(group)
             except KafkaError as error:
                 errors[group] = error
     deleted = [group for group in groups if group not in errors]
@@ -178,17 +172,15 @@ def delete_offsets(
     json: Json = False,
 ) -> None:
     """Delete a group's committed offsets of topics that none of its members reads."""
-    from kafkalake.client import group_admin
-
-    with connect(bootstrap_server) as cluster:
-        group_admin.describe_group(cluster, group)
-        committed = group_admin.committed_offsets(cluster, group)
+    with connect(bootstrap_server) as admin:
+        admin.describe_group(group)
+        committed = admin.committed_offsets(group)
         partitions = named_partitions(topic, lambda name: [number for at, number in committed if at == name])
         missing = [each for each in partitions if each not in committed]
         if missing or not partitions:
             name = f"{missing[0][0]}-{missing[0][1]}" if missing else " ".join(topic)
             raise Failure(f"group '{group}' has no committed offset of {name}")
-        group_admin.delete_offsets(cluster, group, partitions)
+        admin.delete_offsets(group, partitions)
     if json:
         write_json([{"group": group, "topic": name, "partition": index} for name, index in partitions])
         return
@@ -201,21 +193,21 @@ app.command(
 )(reset_offsets)
 
 
-def _offset_rows(cluster: Cluster, group: Group) -> list[tuple[object, ...]]:
+def _offset_rows(admin: Admin, group: Group) -> list[tuple[object, ...]]:
     """Return a row of `OFFSET_COLUMNS` for each partition with an offset or a reader, with None for missing values."""
-    from kafkalake.client import admin, group_admin
-    from kafkalake.client.offset_reset import places
+    from kafkalake.client.administration.offset_reset import places
+    from kafkalake.client.administration.partition_offsets import LATEST
 
-    committed = group_admin.committed_offsets(cluster, group.group_id)
+    committed = admin.committed_offsets(group.group_id)
     readers = {at: member for member in group.members for at in member.partitions}
-    ends = places(cluster, committed.keys() | readers.keys(), admin.LATEST)
+    ends = places(admin, committed.keys() | readers.keys(), LATEST)
     rows: list[tuple[object, ...]] = []
     for topic, index in sorted(committed.keys() | readers.keys()):
         found, end, reader = committed.get((topic, index)), ends.get((topic, index)), readers.get((topic, index))
         offset = None if found is None else found.offset
         lag = None if offset is None or end is None else max(end - offset, 0)
         who = (None, None, None) if reader is None else (reader.member_id, reader.host, reader.client_id)
-        epoch = None if found is None or found.leader_epoch < 0 else found.leader_epoch
+        epoch = None if found is None else found.leader_epoch
         rows.append((group.group_id, topic, index, epoch, offset, end, lag, *who))
     idle = [member for member in group.members if not member.partitions]
     none: tuple[object, ...] = (None,) * 6

@@ -14,11 +14,12 @@ from kafkalake.cli.output import Failure, UsageProblem
 from kafkalake.close_names import did_you_mean
 
 if TYPE_CHECKING:
-    from kafkalake.client.cluster import Cluster
+    from kafkalake.client.administration.blocking import Admin
 
 Options = TypeVar("Options")
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
+CLIENT_ID = "kafkalake-cli"
 
 BootstrapServer = Annotated[
     str,
@@ -84,28 +85,34 @@ def with_options(kind: type[Options]) -> Callable[[Callable[[Options], None]], C
     return decorate
 
 
-def connect(bootstrap_server: str, *, request_timeout_ms: int = 30_000) -> Cluster:
-    """Return the cluster at an address. Nothing is sent yet."""
-    from kafkalake.client.cluster import Cluster
+def connect(bootstrap_server: str, *, timeout_ms: int = 30_000) -> Admin:
+    """Return a client of the cluster at an address. Nothing is sent yet. timeout_ms: of each operation."""
+    from kafkalake.client.administration.blocking import Admin
 
-    return Cluster(bootstrap_server, client_id="kafkalake-cli", request_timeout_ms=request_timeout_ms)
+    return Admin(
+        bootstrap_servers=bootstrap_server,
+        client_id=CLIENT_ID,
+        first_contact_ms=0,
+        request_timeout_ms=timeout_ms,
+        default_api_timeout_ms=timeout_ms,
+    )
 
 
-def settings_of_topic(cluster: Cluster, topic: str) -> dict[str, str | None]:
+def settings_of_topic(admin: Admin, topic: str) -> dict[str, str | None]:
     """Return the settings of a topic, none of a broker that does not let everyone know."""
-    from kafkalake.client import admin
+    from kafkalake.client.administration.configs import TOPIC_RESOURCE
     from kafkalake.errors import KafkaError
 
     try:
-        entries = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, [topic])[topic]
+        entries = admin.describe_configs(TOPIC_RESOURCE, [topic])[topic]
     except KafkaError:
         return {}
     return {entry.name: entry.value for entry in entries}
 
 
-def require_delayed_delivery(cluster: Cluster, topic: str) -> None:
+def require_delayed_delivery(admin: Admin, topic: str) -> None:
     """Raise `Failure` if a topic is known to deliver records at once, whatever their headers say."""
-    settings = settings_of_topic(cluster, topic)
+    settings = settings_of_topic(admin, topic)
     if settings and settings.get("delayed.delivery.enable") != "true" and settings.get("delay.level") is None:
         raise Failure(
             f"topic {topic} delivers at once: its setting delayed.delivery.enable is not true",

@@ -21,8 +21,14 @@ if TYPE_CHECKING:
 
     from kafkalake.cli.bad_lines import BadLines
     from kafkalake.cli.record_input import Fields
-    from kafkalake.client.cluster import Cluster
-    from kafkalake.client.producer import Producer, Sent
+    from kafkalake.cli.sending import Sending, Sent
+    from kafkalake.client.administration.blocking import Admin
+
+TOPIC_WAIT_S = 5.0
+"""How long to wait for the broker to create a missing topic."""
+
+METADATA_WAIT_S = 0.3
+"""How long to wait until a newly created topic is in the metadata of the broker."""
 
 EXAMPLES = """Examples
 
@@ -53,47 +59,30 @@ def produce(options: ProduceOptions) -> None:
     descriptor = 0 if path is None else _open(path)
 
     from kafkalake.cli.bad_lines import BadLines
-    from kafkalake.client.producer import ALL, LEADER, NONE, Producer
-    from kafkalake.errors import UnknownTopicOrPartitionError
+    from kafkalake.cli.sending import Sending
 
     started = time.monotonic()
-    producer: Producer | None = None
-    with connect(options.bootstrap_server) as cluster, BadLines(options.on_error) as bad:
+    with connect(options.bootstrap_server) as admin, BadLines(options.on_error) as bad:
+        _check_topic(admin, options)
+        sending = Sending(options, f"kafkalake-produce-{uuid.uuid4()}" if options.transactional else None)
         try:
-            with Producer(
-                cluster,
-                options.topic,
-                acks={Acks.ALL: ALL, Acks.LEADER: LEADER, Acks.NONE: NONE}[options.acks],
-                compression=options.compression.value,
-                partition=options.partition,
-                batch_bytes=options.batch_bytes,
-                delivery_timeout_ms=int(options.timeout * 1000),
-                create_topic=options.create_topic,
-                transactional_id=f"kafkalake-produce-{uuid.uuid4()}" if options.transactional else None,
-            ) as producer:
+            with sending:
                 if path is None and sys.stdin.isatty() and not options.quiet:
                     note("A record a line; Ctrl-D ends.")
                 show = not options.quiet and sys.stderr.isatty() and not (path is None and sys.stdin.isatty())
-                with _progress(show, path, kind, producer) as progress:
+                with _progress(show, path, kind, sending) as progress:
                     if options.deliver_at is not None or options.delay is not None:
-                        require_delayed_delivery(cluster, options.topic)
-                    fields = _fields(cluster, options, kind)
+                        require_delayed_delivery(admin, options.topic)
+                    fields = _fields(admin, options, kind)
                     batches = _batches(options, kind, path, descriptor, fields, bad, progress)
-                    _send_all(producer, batches, headers, descriptor if path is None else None)
-        except BaseException as error:
-            if producer is not None:
-                note(_what_was_written(producer, bad, options.acks))
-            elif (
-                isinstance(error, UnknownTopicOrPartitionError)
-                and not options.create_topic
-                and options.partition is None
-            ):
-                raise Failure(str(error), "--create-topic creates it.") from None
+                    _send_all(sending, batches, headers, descriptor if path is None else None)
+        except BaseException:
+            note(_what_was_written(sending, bad, options.acks))
             raise
         if bad.count:
             note(f"{_counted(bad.count, 'line')} left out; the first: {bad.first}")
         seconds = time.monotonic() - started
-        _summarise(options.topic, producer.sent, bad.count, seconds, options.quiet, options.json)
+        _summarise(options.topic, sending.sent, bad.count, seconds, options.quiet, options.json)
 
 
 def _headers(options: ProduceOptions) -> list[tuple[str, bytes]]:
@@ -109,7 +98,24 @@ def _headers(options: ProduceOptions) -> list[tuple[str, bytes]]:
     return [(key, value.encode()) for key, value in headers]
 
 
-def _fields(cluster: Cluster, options: ProduceOptions, kind: InputFormat) -> Fields:
+def _check_topic(admin: Admin, options: ProduceOptions) -> None:
+    """Create the topic if that is asked for. Raise `Failure` without it, `UnknownTopicOrPartitionError` without the partition."""
+    from kafkalake.errors import UnknownTopicOrPartitionError
+
+    wait_s = TOPIC_WAIT_S if options.create_topic else METADATA_WAIT_S
+    try:
+        found = admin.describe_topic(options.topic, create=options.create_topic, wait_s=wait_s)
+    except UnknownTopicOrPartitionError as error:
+        if options.create_topic:
+            raise
+        raise Failure(str(error), "--create-topic creates it.") from None
+    if options.partition is not None and options.partition >= len(found.partitions):
+        raise UnknownTopicOrPartitionError(
+            f"topic '{options.topic}' has no partition {options.partition}; it has {len(found.partitions)}, numbered from 0"
+        )
+
+
+def _fields(admin: Admin, options: ProduceOptions, kind: InputFormat) -> Fields:
     """Return the fields that are named, and those of the topic's own schema, if its broker tells of one."""
     from kafkalake.cli.options import settings_of_topic
     from kafkalake.config.topic_values import topic_values
@@ -117,7 +123,7 @@ def _fields(cluster: Cluster, options: ProduceOptions, kind: InputFormat) -> Fie
     named: Fields = _import_input().Fields(options.key_field, options.value_field, options.timestamp_field)
     if kind in (InputFormat.LINES, InputFormat.RECORDS) or options.value_field is not None:
         return named
-    values = topic_values(settings_of_topic(cluster, options.topic))
+    values = topic_values(settings_of_topic(admin, options.topic))
     types = {field.name: field.type.sql for field in values.fields}
     encoder = None
     if values.avro is not None:
@@ -154,12 +160,12 @@ def _batches(
     return found
 
 
-def _what_was_written(producer: Producer, bad: BadLines, acks: Acks) -> str:
+def _what_was_written(sending: Sending, bad: BadLines, acks: Acks) -> str:
     """Return how much of the input is in the topic after a failure, and how to continue."""
-    topic, sent, pending = producer.topic, producer.sent, producer.pending_records
-    if producer.is_committing:
+    topic, sent, pending = sending.topic, sending.sent, sending.pending_records
+    if sending.is_committing:
         return f"Whether the transaction was committed to {topic} is not known."
-    if producer.is_transactional:
+    if sending.is_transactional:
         return f"The transaction was aborted: none of its records is in {topic}."
     said = f"{_counted(sent.records, 'record')} {'sent' if acks is Acks.NONE else 'written'} to {topic}"
     if pending:
@@ -208,7 +214,7 @@ def _open(path: Path) -> int:
 
 
 def _send_all(
-    producer: Producer, batches: Iterator[pa.RecordBatch], headers: list[tuple[str, bytes]], stdin: int | None
+    sending: Sending, batches: Iterator[pa.RecordBatch], headers: list[tuple[str, bytes]], stdin: int | None
 ) -> None:
     """Send every batch. When stdin has no more data for now, wait for acknowledgements."""
     from kafkalake.cli.lines import is_waiting
@@ -218,16 +224,16 @@ def _send_all(
         for batch in batches:
             if not batch.num_rows:
                 continue
-            producer.send(with_headers(batch, headers) if headers else batch)
+            sending.send(with_headers(batch, headers) if headers else batch)
             if stdin is not None and is_waiting(stdin):
-                producer.flush()
+                sending.flush()
     except (Failure, KeyboardInterrupt):
-        producer.flush()  # send what was read before the error
+        sending.flush()  # send what was read before the error
         raise
 
 
 @contextmanager
-def _progress(show: bool, path: Path | None, kind: InputFormat, producer: Producer) -> Iterator[Callable[[int], None]]:
+def _progress(show: bool, path: Path | None, kind: InputFormat, sending: Sending) -> Iterator[Callable[[int], None]]:
     """Show progress on the terminal: bytes of a file, rows of a Parquet file, else a count. Yields a function that advances it."""
     if not show:
         yield lambda _: None
@@ -249,10 +255,10 @@ def _progress(show: bool, path: Path | None, kind: InputFormat, producer: Produc
     from kafkalake.cli.output import error_console
 
     with Progress(*columns, TimeRemainingColumn(), console=error_console(), transient=True) as bar:
-        task = bar.add_task(producer.topic, total=total, said="")
+        task = bar.add_task(sending.topic, total=total, said="")
 
         def advance(done: int) -> None:
-            sent = producer.sent.records
+            sent = sending.sent.records
             rate = sent / max(time.monotonic() - started, 0.001)
             bar.update(task, completed=done, said=f"{sent:,} records  {rate:,.0f}/s")
 

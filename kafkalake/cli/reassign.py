@@ -14,8 +14,9 @@ from kafkalake.cli.output import Failure, UsageProblem, note, write_json, write_
 from kafkalake.topic_partition import TopicPartition, partition_name
 
 if TYPE_CHECKING:
-    from kafkalake.client.cluster import BrokerNode, Cluster
-    from kafkalake.client.reassignment_admin import Reassignment
+    from kafkalake.client.administration.blocking import Admin
+    from kafkalake.client.administration.reassignments import Reassignment
+    from kafkalake.client.cluster import BrokerNode
     from kafkalake.cluster.placement import NewTopics
     from kafkalake.errors import KafkaError
 
@@ -69,15 +70,14 @@ def generate(
 ) -> None:
     """Propose a reassignment of topics to brokers; nothing is changed. With --json only the proposal is printed."""
     from kafkalake.cli.reassignment_file import assignment_text, read_topics
-    from kafkalake.client.broker_admin import describe_cluster
 
     if bool(topics) == (topics_file is not None):
         raise UsageProblem("name topics, or give --topics-file")
     names = list(dict.fromkeys(topics or ())) if topics_file is None else read_topics(topics_file)
     broker_ids = _broker_ids(brokers)
-    with connect(bootstrap_server) as cluster:
-        current = {name: [each.replicas for each in cluster.topic(name).partitions] for name in names}
-        nodes = _known(describe_cluster(cluster).brokers, broker_ids)
+    with connect(bootstrap_server) as admin:
+        current = {name: [each.replicas for each in admin.describe_topic(name).partitions] for name in names}
+        nodes = _known(admin.describe_cluster().brokers, broker_ids)
     places = _places(nodes, with_racks=not disable_rack_aware)
     proposed = {
         (name, index): replicas
@@ -162,25 +162,25 @@ def execute(
 ) -> None:
     """Begin to move partitions to the replicas that a file names; the first one of each is the preferred leader."""
     from kafkalake.cli.reassignment_file import assignment_text, read_assignment
-    from kafkalake.client import reassignment_admin as replicas_of
+    from kafkalake.client.administration.reassignments import plan_moves
 
     wanted = read_assignment(file)
-    with connect(bootstrap_server) as cluster:
-        ongoing = replicas_of.list_reassignments(cluster)
+    with connect(bootstrap_server) as admin:
+        ongoing = admin.list_reassignments()
         if ongoing and not additional:
             raise Failure(
                 f"{_count(ongoing)} already being reassigned",
                 "--additional begins further moves, or changes their throttle.",
             )
-        _known(cluster.brokers(), sorted({each for replicas in wanted.values() for each in replicas}))
-        before = _replicas(cluster, wanted)
+        _known(admin.list_brokers(), sorted({each for replicas in wanted.values() for each in replicas}))
+        before = _replicas(admin, wanted)
         if not json:
             write_line(f"Current partition replica assignment\n\n{assignment_text(before)}\n")
             write_line("Save this as a file to move the partitions back with it.")
         if throttle is not None:
-            replicas_of.set_throttle(cluster, replicas_of.plan_moves(ongoing, wanted, before), throttle)
+            admin.set_throttle(plan_moves(ongoing, wanted, before), throttle)
             note(f"The limit is {throttle} B/s a broker. `verify` removes it once the partitions have moved.")
-        errors = replicas_of.alter_reassignments(cluster, wanted)
+        errors = admin.alter_reassignments(wanted)
     if json:
         write_json(
             _outcome(wanted, errors) | {"previous": {partition_name(of): list(each) for of, each in before.items()}}
@@ -199,12 +199,11 @@ def verify(
 ) -> None:
     """Show how far a reassignment is, and remove the throttles once no partition moves any more."""
     from kafkalake.cli.reassignment_file import read_assignment
-    from kafkalake.client.reassignment_admin import list_reassignments
 
     wanted = read_assignment(file)
-    with connect(bootstrap_server) as cluster:
-        ongoing = list_reassignments(cluster)
-        now = _replicas(cluster, wanted)
+    with connect(bootstrap_server) as admin:
+        ongoing = admin.list_reassignments()
+        now = _replicas(admin, wanted)
         states = {each: _state(each in ongoing, now[each], wanted[each]) for each in sorted(wanted)}
         if not json:
             write_line("Status of partition reassignment:")
@@ -214,7 +213,7 @@ def verify(
                 )
         is_clearing = not ongoing and not preserve_throttles
         if is_clearing:
-            _remove_throttles(cluster, wanted, is_quiet=json)
+            _remove_throttles(admin, wanted, is_quiet=json)
     if json:
         partitions = [
             {
@@ -251,12 +250,11 @@ def cancel(
 ) -> None:
     """Give partitions that a file names, and that are moving, their replicas of before, and remove the throttles."""
     from kafkalake.cli.reassignment_file import read_assignment
-    from kafkalake.client.reassignment_admin import alter_reassignments, list_reassignments
 
     wanted = read_assignment(file)
-    with connect(bootstrap_server) as cluster:
-        moving = [each for each in list_reassignments(cluster) if each in wanted]
-        errors = alter_reassignments(cluster, dict.fromkeys(moving)) if moving else {}
+    with connect(bootstrap_server) as admin:
+        moving = [each for each in admin.list_reassignments() if each in wanted]
+        errors = admin.alter_reassignments(dict.fromkeys(moving)) if moving else {}
         if json:
             write_json(_outcome(moving, errors))
         _raise_first(errors)
@@ -265,16 +263,15 @@ def cancel(
         elif not json:
             write_line("None of the specified partition reassignments are active.")
         if not preserve_throttles:
-            _remove_throttles(cluster, wanted, is_quiet=json)
+            _remove_throttles(admin, wanted, is_quiet=json)
 
 
 @app.command("list")
 def list_moves(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER, json: Json = False) -> None:
     """List the partitions that are moving."""
-    from kafkalake.client.reassignment_admin import list_reassignments
 
-    with connect(bootstrap_server) as cluster:
-        ongoing = list_reassignments(cluster)
+    with connect(bootstrap_server) as admin:
+        ongoing = admin.list_reassignments()
     if json:
         write_json(
             [
@@ -305,10 +302,10 @@ def _move_line(of: TopicPartition, move: Reassignment) -> str:
     return " ".join(parts)
 
 
-def _replicas(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, ...]]:
+def _replicas(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, ...]]:
     """Return the replicas that partitions have now. Raise `UnknownTopicOrPartitionError`, `Failure` for an unknown number."""
     found = {}
-    topics = {name: cluster.topic(name) for name in dict.fromkeys(name for name, _ in partitions)}
+    topics = {name: admin.describe_topic(name) for name in dict.fromkeys(name for name, _ in partitions)}
     for name, index in partitions:
         known = topics[name].partitions
         if index >= len(known):
@@ -317,17 +314,16 @@ def _replicas(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[To
     return found
 
 
-def _remove_throttles(cluster: Cluster, wanted: Assignment, *, is_quiet: bool) -> None:
+def _remove_throttles(admin: Admin, wanted: Assignment, *, is_quiet: bool) -> None:
     """Remove throttles from the brokers that live, which alone have any effect, and from topics."""
-    from kafkalake.client.reassignment_admin import remove_throttles
 
-    broker_ids = [node.broker_id for node in cluster.brokers()]
+    broker_ids = [node.broker_id for node in admin.list_brokers()]
     topics = sorted({name for name, _ in wanted})
     if not is_quiet:
         ids = ",".join(map(str, broker_ids))
         write_line(f"Clearing broker-level throttles on broker{_plural(broker_ids)} {ids}")
         write_line(f"Clearing topic-level throttles on topic{_plural(topics)} {','.join(topics)}")
-    remove_throttles(cluster, broker_ids, topics)
+    admin.remove_throttles(broker_ids, topics)
 
 
 def _raise_first(errors: Mapping[TopicPartition, KafkaError]) -> None:

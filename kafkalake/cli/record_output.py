@@ -18,12 +18,23 @@ from kafkalake.cli.output import UsageProblem
 from kafkalake.close_names import did_you_mean
 
 if TYPE_CHECKING:
-    from kafkalake.cli.record_fields import RecordFields
-    from kafkalake.client.fetcher import FetchedRecords
+    import pyarrow as pa
 
-Formatter = Callable[["FetchedRecords"], bytes]
+    from kafkalake.cli.record_fields import RecordFields
+    from kafkalake.client.consuming.records import TimestampType
+
+Formatter = Callable[["ConsumedRecords"], bytes]
 
 CSV_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+
+@dataclass(frozen=True)
+class ConsumedRecords:
+    """Records of one partition, ordered by offset. `records` has the columns of `record.schema.SCHEMA`."""
+
+    partition: int
+    records: pa.RecordBatch
+    timestamp_type: TimestampType
 
 
 @dataclass(frozen=True)
@@ -66,10 +77,10 @@ def text_formatter(properties: TextProperties, fields: RecordFields | None = Non
     )
     end, null = p.line_separator.encode(), p.null_literal.encode()
 
-    def values(fetched: FetchedRecords) -> bytes:
+    def values(fetched: ConsumedRecords) -> bytes:
         return b"".join([(null if value is None else value) + end for value in _shown_values(fetched, fields)])
 
-    def parts(fetched: FetchedRecords) -> bytes:
+    def parts(fetched: ConsumedRecords) -> bytes:
         columns = _columns(fetched, p, fields)
         separator = p.key_separator.encode()
         return b"".join([separator.join(row) + end for row in zip(*columns, strict=True)]) if columns else b""
@@ -84,7 +95,7 @@ def json_formatter(topic: str, fields: RecordFields | None = None) -> Formatter:
     value, null if it is broken.
     """
 
-    def lines(fetched: FetchedRecords) -> bytes:
+    def lines(fetched: ConsumedRecords) -> bytes:
         records = fetched.records
         out = []
         texts = None if fields is None else fields.texts(records.column("value"))
@@ -125,7 +136,7 @@ def csv_formatter(topic: str, fields: RecordFields | None = None) -> Formatter:
     more = [] if fields is None else [f"value.{name}" for name in fields.names]
     head: list[Sequence[str]] = [(*CSV_COLUMNS, *more)]
 
-    def rows(fetched: FetchedRecords) -> bytes:
+    def rows(fetched: ConsumedRecords) -> bytes:
         records = fetched.records
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -166,14 +177,14 @@ def _in_csv(value: bytes | None) -> str:
     return "" if text is None else text if isinstance(text, str) else f"base64:{text['base64']}"
 
 
-def _timestamps(fetched: FetchedRecords) -> list[int]:
+def _timestamps(fetched: ConsumedRecords) -> list[int]:
     """Return milliseconds since 1970."""
     import pyarrow as pa
 
     return fetched.records.column("timestamp").cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
 
 
-def _shown_values(fetched: FetchedRecords, fields: RecordFields | None) -> list[bytes | None]:
+def _shown_values(fetched: ConsumedRecords, fields: RecordFields | None) -> list[bytes | None]:
     """Return the values; of those in Avro the fields, where they are not broken."""
     column = fetched.records.column("value")
     values: list[bytes | None] = column.to_pylist()
@@ -182,7 +193,7 @@ def _shown_values(fetched: FetchedRecords, fields: RecordFields | None) -> list[
     return [value if text is None else text for value, text in zip(values, fields.texts(column), strict=True)]
 
 
-def _columns(fetched: FetchedRecords, p: TextProperties, fields: RecordFields | None) -> list[Sequence[bytes]]:
+def _columns(fetched: ConsumedRecords, p: TextProperties, fields: RecordFields | None) -> list[Sequence[bytes]]:
     """Return the printed parts of each record, in Kafka's order."""
     records = fetched.records
     null = p.null_literal.encode()

@@ -15,7 +15,7 @@ from kafkalake.cli.output import Failure, UsageProblem, note, show_columns, writ
 from kafkalake.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalake.client.cluster import Cluster
+    from kafkalake.client.administration.blocking import Admin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,7 @@ class ResetOptions:
 def reset_offsets(options: ResetOptions) -> None:
     """Move a group's committed offsets. The group must have no members; offsets stay within what the partitions hold."""
     from kafkalake.cli.times import parse_duration, parse_time
-    from kafkalake.client import group_admin
-    from kafkalake.client.offset_reset import require_no_members
+    from kafkalake.client.administration.offset_reset import require_no_members
 
     places = [options.to_offset, options.to_datetime, options.by_duration, options.from_file, options.shift_by]
     if sum([options.to_earliest, options.to_latest, options.to_current, *(place is not None for place in places)]) != 1:
@@ -100,19 +99,17 @@ def reset_offsets(options: ResetOptions) -> None:
     if options.by_duration is not None:
         timestamp_ms = parse_duration(options.by_duration, "--by-duration")
     wanted = None if options.from_file is None else read_offsets(options.from_file)
-    with connect(options.bootstrap_server) as cluster:
-        require_no_members(cluster, options.group, may_be_new=bool(options.topic))
-        committed = {at: found.offset for at, found in group_admin.committed_offsets(cluster, options.group).items()}
+    with connect(options.bootstrap_server) as admin:
+        require_no_members(admin, options.group, may_be_new=bool(options.topic))
+        committed = {at: found.offset for at, found in admin.committed_offsets(options.group).items()}
         partitions = (
-            sorted(wanted)
-            if wanted is not None and not options.topic
-            else _partitions(cluster, options.topic, committed)
+            sorted(wanted) if wanted is not None and not options.topic else _partitions(admin, options.topic, committed)
         )
         if wanted is not None:
             partitions = [each for each in partitions if each in wanted]
-        reset = _targets(cluster, partitions, committed, wanted, timestamp_ms, options)
+        reset = _targets(admin, partitions, committed, wanted, timestamp_ms, options)
         if options.execute:
-            group_admin.commit_offsets(cluster, options.group, reset)
+            admin.alter_offsets(options.group, reset)
     rows = [(options.group, name, index, reset[name, index]) for name, index in sorted(reset)]
     if options.export:
         for _, name, index, offset in rows:
@@ -128,7 +125,7 @@ def reset_offsets(options: ResetOptions) -> None:
 
 
 def _partitions(
-    cluster: Cluster, asked: Sequence[str] | None, committed: dict[TopicPartition, int]
+    admin: Admin, asked: Sequence[str] | None, committed: dict[TopicPartition, int]
 ) -> list[TopicPartition]:
     """Return the partitions that `--topic` names, or all with an offset. Raise `UsageProblem` or `Failure` if there are none."""
     if not asked:
@@ -137,7 +134,7 @@ def _partitions(
         return sorted(committed)
 
     def known(name: str) -> list[int]:
-        return [info.partition for info in cluster.topic(name).partitions]
+        return [info.partition for info in admin.describe_topic(name).partitions]
 
     found = named_partitions(asked, known)
     for name, index in found:
@@ -183,7 +180,7 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
 
 
 def _targets(
-    cluster: Cluster,
+    admin: Admin,
     partitions: Sequence[TopicPartition],
     committed: dict[TopicPartition, int],
     given: Mapping[TopicPartition, int] | None,
@@ -191,15 +188,15 @@ def _targets(
     options: ResetOptions,
 ) -> dict[TopicPartition, int]:
     """Return the new offset of each partition, clamped to [log start, log end] as in `kafka-consumer-groups`."""
-    from kafkalake.client.offset_reset import PartitionOffsets
+    from kafkalake.client.administration.offset_reset import PartitionOffsets
 
-    offsets = PartitionOffsets.of(cluster, partitions)
+    offsets = PartitionOffsets.of(admin, partitions)
     if options.to_earliest:
         return offsets.begins
     if options.to_latest:
         return offsets.ends
     if timestamp_ms is not None:
-        return offsets.at_time(cluster, timestamp_ms)
+        return offsets.at_time(admin, timestamp_ms)
     if given is not None:
         wanted = {at: given[at] for at in partitions}
     elif options.to_offset is not None:

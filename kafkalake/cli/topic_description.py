@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from kafkalake.client.admin import ConfigEntry
-    from kafkalake.client.broker_admin import EligibleLeaders
+    from kafkalake.client.administration.brokers import EligibleLeaders
+    from kafkalake.client.administration.configs import ConfigEntry
+    from kafkalake.client.administration.reassignments import Reassignment
     from kafkalake.client.cluster import PartitionInfo, TopicInfo
-    from kafkalake.client.reassignment_admin import Reassignment
     from kafkalake.topic_partition import TopicPartition
 
     Eligible = Mapping[TopicPartition, EligibleLeaders]

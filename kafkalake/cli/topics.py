@@ -60,14 +60,13 @@ def create(
     json: Json = False,
 ) -> None:
     """Create a topic."""
-    from kafkalake.client import admin
+    from kafkalake.client.administration.topics import CreatedTopic
     from kafkalake.errors import KafkaError, TopicAlreadyExistsError
 
     settings = parse_pairs(config or (), "--config")
-    with connect(bootstrap_server) as cluster:
+    with connect(bootstrap_server) as admin:
         try:
             created = admin.create_topic(
-                cluster,
                 topic,
                 partitions=partitions or -1,
                 replication_factor=replication_factor or -1,
@@ -76,8 +75,8 @@ def create(
         except TopicAlreadyExistsError:
             if not if_not_exists:
                 raise
-            info = cluster.topic(topic)
-            created = admin.CreatedTopic(topic, info.topic_id, len(info.partitions), len(info.partitions[0].replicas))
+            info = admin.describe_topic(topic)
+            created = CreatedTopic(topic, info.topic_id, len(info.partitions), len(info.partitions[0].replicas))
             text = f"Topic {topic} exists already."
         except KafkaError as error:
             raise _with_setting_hint(error, settings) from None
@@ -106,8 +105,8 @@ def list_topics(
     json: Json = False,
 ) -> None:
     """List the names of all topics, one a line."""
-    with connect(bootstrap_server) as cluster:
-        topics = [topic for topic in cluster.topics() if not (exclude_internal and topic.is_internal)]
+    with connect(bootstrap_server) as admin:
+        topics = [topic for topic in admin.list_topics() if not (exclude_internal and topic.is_internal)]
     if json:
         write_json(
             [
@@ -149,22 +148,22 @@ def alter(
     json: Json = False,
 ) -> None:
     """Add partitions to a topic, change its settings."""
-    from kafkalake.client import admin
+    from kafkalake.client.administration.configs import TOPIC_RESOURCE
     from kafkalake.errors import KafkaError
 
     settings = parse_pairs(config or (), "--config")
     deleted = delete_config or []
     if partitions is None and not settings and not deleted:
         raise UsageProblem("nothing to alter: give --partitions, --config or --delete-config")
-    with connect(bootstrap_server) as cluster:
-        count = len(cluster.topic(topic).partitions)
+    with connect(bootstrap_server) as admin:
+        count = len(admin.describe_topic(topic).partitions)
         try:
             if settings or deleted:
-                admin.alter_configs(cluster, admin.TOPIC_RESOURCE, topic, set_values=settings, delete=deleted)
+                admin.alter_configs(TOPIC_RESOURCE, topic, set_values=settings, delete=deleted)
         except KafkaError as error:
             raise _with_setting_hint(error, [*settings, *deleted]) from None
         if partitions is not None:
-            admin.create_partitions(cluster, topic, partitions)
+            admin.create_partitions(topic, partitions)
     if json:
         write_json({"topic": topic, "partitionCount": partitions or count, "set": settings, "deleted": deleted})
         return
@@ -190,18 +189,17 @@ def delete(
     json: Json = False,
 ) -> None:
     """Delete topics with all their records."""
-    from kafkalake.client import admin
     from kafkalake.errors import UnknownTopicOrPartitionError
 
-    with connect(bootstrap_server) as cluster:
+    with connect(bootstrap_server) as admin:
         existing = []
         for topic in topics:
             try:
-                existing.append(cluster.topic(topic).name)
+                existing.append(admin.describe_topic(topic).name)
             except UnknownTopicOrPartitionError:
                 if not if_exists:
                     raise
-        errors = admin.delete_topics(cluster, existing) if existing else {}
+        errors = admin.delete_topics(existing) if existing else {}
     deleted = [topic for topic in existing if topic not in errors]
     if json:
         write_json({"deleted": deleted, "errors": {topic: str(error) for topic, error in errors.items()}})
@@ -228,22 +226,22 @@ def offsets(
 ) -> None:
     """Print an offset of every partition as TOPIC:PARTITION:OFFSET, as kafka-get-offsets does."""
     from kafkalake.cli.times import parse_time
-    from kafkalake.client import admin
+    from kafkalake.client.administration.partition_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 
-    places = {"earliest": admin.EARLIEST, "latest": admin.LATEST, "max-timestamp": admin.MAX_TIMESTAMP}
+    places = {"earliest": EARLIEST, "latest": LATEST, "max-timestamp": MAX_TIMESTAMP}
     wanted = places[time] if time in places else parse_time(time, "--time")
-    with connect(bootstrap_server) as cluster:
-        partitions = cluster.topic(topic).partitions
-        found = admin.list_offsets(cluster, topic, {partition.partition: wanted for partition in partitions})
+    with connect(bootstrap_server) as admin:
+        partitions = admin.describe_topic(topic).partitions
+        found = admin.list_offsets({(topic, each.partition): wanted for each in partitions})
     if json:
         write_json(
             [
                 {"topic": topic, "partition": number, "offset": listed.offset, "timestamp": listed.timestamp_ms}
-                for number, listed in sorted(found.items())
+                for (_, number), listed in sorted(found.items())
             ]
         )
         return
-    for number, listed in sorted(found.items()):
+    for (_, number), listed in sorted(found.items()):
         write_line(f"{topic}:{number}:{listed.offset if listed.offset >= 0 else ''}")
 
 
@@ -262,15 +260,15 @@ def delete_records(
     json: Json = False,
 ) -> None:
     """Delete the oldest records of a topic, up to an offset."""
-    from kafkalake.client import admin
-
-    with connect(bootstrap_server) as cluster:
-        known = [info.partition for info in cluster.topic(topic).partitions]
-        low_watermarks = admin.delete_records(cluster, topic, dict.fromkeys(partition or known, before_offset))
+    with connect(bootstrap_server) as admin:
+        known = [info.partition for info in admin.describe_topic(topic).partitions]
+        low_watermarks = admin.delete_records({(topic, each): before_offset for each in partition or known})
     if json:
-        write_json([{"topic": topic, "partition": p, "lowWatermark": low} for p, low in sorted(low_watermarks.items())])
+        write_json(
+            [{"topic": topic, "partition": p, "lowWatermark": low} for (_, p), low in sorted(low_watermarks.items())]
+        )
         return
-    for number, low_watermark in sorted(low_watermarks.items()):
+    for (_, number), low_watermark in sorted(low_watermarks.items()):
         write_line(f"partition: {topic}-{number}\tlow_watermark: {low_watermark}")
 
 

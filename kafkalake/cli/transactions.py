@@ -11,8 +11,8 @@ from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Jso
 from kafkalake.cli.output import Failure, UsageProblem, note, show_columns, write_json, write_line
 
 if TYPE_CHECKING:
-    from kafkalake.client.cluster import Cluster
-    from kafkalake.client.transaction_admin import ActiveProducer
+    from kafkalake.client.administration.blocking import Admin
+    from kafkalake.client.administration.transactions import ActiveProducer
 
 app = typer.Typer(no_args_is_help=True, help="Transactions: which are open, since when, and an end to those that hang.")
 
@@ -51,12 +51,8 @@ def list_transactions(
     json: Json = False,
 ) -> None:
     """List transactional ids and their states."""
-    from kafkalake.client import transaction_admin
-
-    with connect(bootstrap_server) as cluster:
-        found = transaction_admin.list_transactions(
-            cluster, states=state or (), producer_ids=producer_id or (), duration_ms=duration_filter
-        )
+    with connect(bootstrap_server) as admin:
+        found = admin.list_transactions(states=state or (), producer_ids=producer_id or (), duration_ms=duration_filter)
     rows = [(each.transactional_id, each.coordinator_id, each.producer_id, each.state) for each in found]
     if json:
         write_json([dict(zip(LIST_KEYS, row, strict=True)) for row in rows])
@@ -71,10 +67,8 @@ def describe(
     json: Json = False,
 ) -> None:
     """Show who uses a transactional id, since when its transaction is open, and in which partitions."""
-    from kafkalake.client import transaction_admin
-
-    with connect(bootstrap_server) as cluster:
-        found = transaction_admin.describe_transaction(cluster, transactional_id)
+    with connect(bootstrap_server) as admin:
+        found = admin.describe_transaction(transactional_id)
     started = found.started_at_ms
     duration_ms = None if started is None else max(int(time.time() * 1000) - started, 0)
     if json:
@@ -114,10 +108,8 @@ def describe_producers(
     json: Json = False,
 ) -> None:
     """Show the producers that a partition knows, and where their open transactions begin."""
-    from kafkalake.client import transaction_admin
-
-    with connect(bootstrap_server) as cluster:
-        found = transaction_admin.describe_producers(cluster, topic, partition)
+    with connect(bootstrap_server) as admin:
+        found = admin.describe_producers(topic, partition)
     rows: list[tuple[object, ...]] = [
         (
             each.producer_id,
@@ -175,7 +167,6 @@ def abort(
 
     The second way leaves the transaction open in its other partitions: each of them needs its own abort.
     """
-    from kafkalake.client import transaction_admin
 
     by_producer = (producer_id, producer_epoch, coordinator_epoch)
     given = [transactional_id is not None, start_offset is not None, any(each is not None for each in by_producer)]
@@ -186,21 +177,20 @@ def abort(
     if transactional_id is not None:
         if topic is not None or partition is not None:
             raise UsageProblem("a transactional id is aborted in all its partitions: leave out --topic and --partition")
-        with connect(bootstrap_server) as cluster:
-            said = _abort_everywhere(cluster, transactional_id)
+        with connect(bootstrap_server) as admin:
+            said = _abort_everywhere(admin, transactional_id)
     else:
         if topic is None or partition is None:
             raise UsageProblem("say in which partition: --topic and --partition")
-        with connect(bootstrap_server) as cluster:
+        with connect(bootstrap_server) as admin:
             if start_offset is not None:
-                found = _producer_at(cluster, topic, partition, start_offset)
+                found = _producer_at(admin, topic, partition, start_offset)
                 identity = (found.producer_id, found.producer_epoch, max(found.coordinator_epoch, 0))
             elif producer_id is None or producer_epoch is None:
                 raise UsageProblem("--producer-id and --producer-epoch go together")
             else:
                 identity = (producer_id, producer_epoch, max(coordinator_epoch or 0, 0))
-            transaction_admin.write_abort_marker(
-                cluster,
+            admin.write_abort_marker(
                 topic,
                 partition,
                 producer_id=identity[0],
@@ -214,26 +204,22 @@ def abort(
         write_line("Aborted " + ", ".join(f"{name} {value}" for name, value in said.items()) + ".")
 
 
-def _abort_everywhere(cluster: Cluster, transactional_id: str) -> dict[str, object]:
+def _abort_everywhere(admin: Admin, transactional_id: str) -> dict[str, object]:
     """Abort the transaction of a transactional id and return its identity. Raise `Failure` if none is open."""
-    from kafkalake.client import transaction_admin
-
-    found = transaction_admin.describe_transaction(cluster, transactional_id)
+    found = admin.describe_transaction(transactional_id)
     if not found.is_open:
         raise Failure(f"transactional id '{transactional_id}' has no open transaction: its state is {found.state}")
     if found.state != "Ongoing":
         note(
             f"The end of this transaction is decided already ({found.state}); this waits for it, and fences the producer."
         )
-    transaction_admin.fence_producer(cluster, transactional_id, timeout_ms=found.timeout_ms)
+    admin.fence_producer(transactional_id, timeout_ms=found.timeout_ms)
     return {"transactionalId": transactional_id, "producerId": found.producer_id, "producerEpoch": found.producer_epoch}
 
 
-def _producer_at(cluster: Cluster, topic: str, partition: int, start_offset: int) -> ActiveProducer:
+def _producer_at(admin: Admin, topic: str, partition: int, start_offset: int) -> ActiveProducer:
     """Return the producer whose open transaction begins at this offset. Raise `Failure` if there is none."""
-    from kafkalake.client import transaction_admin
-
-    producers = transaction_admin.describe_producers(cluster, topic, partition)
+    producers = admin.describe_producers(topic, partition)
     for each in producers:
         if each.transaction_start_offset == start_offset:
             return each

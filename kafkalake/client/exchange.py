@@ -1,6 +1,6 @@
 """The requests and responses of one connection as bytes: versions, correlation ids, sizes. The connection itself is elsewhere.
 
-`connection.BrokerConnection` has it with a blocking socket, `peer_connection.PeerConnection` with the event loop.
+`network.NodeConnection` has it for clients, `peer_connection.PeerConnection` between brokers.
 """
 
 from __future__ import annotations

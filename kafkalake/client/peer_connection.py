@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from kafkalake.buffers import Buffer
-from kafkalake.client.connection import Address, not_kafkas, reason, unreachable
+from kafkalake.client.address import Address, not_kafkas, reason, unreachable
 from kafkalake.client.exchange import Exchange, Pending
 from kafkalake.client.received_frames import ReceivedFrames
 from kafkalake.client.requests import A, ClientApi, MalformedResponseError, Q

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from kafkalake.client.connection import CONNECT_TIMEOUT_MS, Address
+from kafkalake.client.address import CONNECT_TIMEOUT_MS, Address
 from kafkalake.client.peer_connection import PeerConnection, open_connection
 from kafkalake.client.requests import A, ClientApi, Q
 from kafkalake.errors import BrokerUnavailableError, ResponseTimedOutError, as_value

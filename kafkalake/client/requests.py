@@ -37,6 +37,9 @@ from kafkalake.wire.messages.schemas import (
     UPDATE_IMAGE_KEY,
 )
 
+GROUP, TRANSACTION = 0, 1
+"""Types of keys that have a coordinator, for FindCoordinator."""
+
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 
@@ -107,6 +110,8 @@ KNOWN_TRANSACTIONS = ClientApi(
     KNOWN_TRANSACTIONS_KEY, transactions.KnownTransactionsRequest, transactions.KnownTransactionsResponse, 0, 0
 )
 WRITE_TXN_MARKERS = ClientApi(27, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse, 1, 1)
+DESCRIBE_LOG_DIRS = ClientApi(35, cluster.DescribeLogDirsRequest, cluster.DescribeLogDirsResponse, 1, 4)
+DESCRIBE_QUORUM = ClientApi(55, controller.DescribeQuorumRequest, controller.DescribeQuorumResponse, 0, 2)
 DESCRIBE_CONFIGS = ClientApi(32, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse, 1, 4)
 CREATE_PARTITIONS = ClientApi(37, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse, 0, 3)
 ELECT_LEADERS = ClientApi(43, controller.ElectLeadersRequest, controller.ElectLeadersResponse, 1, 2)

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from kafkalake.client.group_admin import commit_offsets, committed_offsets
 from kafkalake.errors import BrokerUnavailableError, KafkaLakeError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.reader.lake_broker import connect
@@ -37,8 +36,8 @@ class GroupPositions:
     def committed(self) -> Positions:
         """Return the committed offsets of a running broker, or else the last published. Raise `LakeError` or `KafkaError`."""
         try:
-            with connect(self._lake) as cluster:
-                found = committed_offsets(cluster, self.group)
+            with connect(self._lake) as admin:
+                found = admin.committed_offsets(self.group)
             return {partition: each.offset for partition, each in found.items()}
         except BrokerUnavailableError:
             rows = self._tables.load_group_offsets().rows
@@ -55,8 +54,8 @@ class GroupPositions:
         if not self._pending:
             return True
         try:
-            with connect(self._lake) as cluster:
-                commit_offsets(cluster, self.group, self._pending)
+            with connect(self._lake) as admin:
+                admin.alter_offsets(self.group, self._pending)
         except KafkaLakeError as error:
             self._warn(str(error))
             return False

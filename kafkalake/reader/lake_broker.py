@@ -24,7 +24,7 @@ from kafkalake.reader.option_names import LAKE
 from kafkalake.reader.read_options import LOCATED_NOTE, lake_option
 
 if TYPE_CHECKING:
-    from kafkalake.client.cluster import Cluster
+    from kafkalake.client.administration.blocking import Admin
 
 TIMEOUT_MS = 10_000
 
@@ -37,26 +37,30 @@ def running_addresses(lake: Path) -> list[tuple[str, int]]:
 
 
 @contextmanager
-def connect(lake: Path) -> Iterator[Cluster]:
+def connect(lake: Path) -> Iterator[Admin]:
     """Yield a connection to a running broker of the lake. Raise `LakeError`, or `BrokerUnavailableError` if there is none."""
     # Imported here: writers need only the addresses, and this takes longer to import than they run.
-    from kafkalake.client.cluster import Cluster
+    from kafkalake.client.administration.blocking import Admin
 
     wanted = known_cluster_id(lake)
     refused = []
     for host, port in running_addresses(lake) if wanted is not None else []:
-        with Cluster(
-            f"{host}:{port}", client_id="kafkalake-spark", request_timeout_ms=TIMEOUT_MS, retry_timeout_ms=TIMEOUT_MS
-        ) as cluster:
+        with Admin(
+            bootstrap_servers=f"{host}:{port}",
+            client_id="kafkalake-spark",
+            first_contact_ms=0,
+            request_timeout_ms=TIMEOUT_MS,
+            default_api_timeout_ms=TIMEOUT_MS,
+        ) as admin:
             try:
-                cluster.refresh(())
+                found = admin.cluster_id()
             except KafkaLakeError as error:
                 refused.append(f"{host}:{port}: {error}")
                 continue
-            if cluster.cluster_id == wanted:
-                yield cluster
+            if found == wanted:
+                yield admin
                 return
-            refused.append(f"{host}:{port}: its cluster is {cluster.cluster_id}, the lake's is {wanted}")
+            refused.append(f"{host}:{port}: its cluster is {found}, the lake's is {wanted}")
     if refused:
         raise BrokerUnavailableError(f"no broker of {lake} answers ({'; '.join(refused)})")
     raise BrokerUnavailableError(f"no broker of {lake} is running. Start one: kafkalake broker start --lake {lake}")

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from kafkalake.broker.controller.membership import Membership
 from kafkalake.broker.partitions.new_topic import NewTopic
-from kafkalake.client.connection import Address
+from kafkalake.client.address import Address
 from kafkalake.client.peers import Channel, ConnectedPeers
 from kafkalake.client.requests import (
     CONTROLLER_VOTE,

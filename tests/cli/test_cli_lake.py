@@ -22,9 +22,7 @@ from command_line import Ended, Run
 from kafka_reference import Kafkalake, free_port, topic_name
 from written_lake import WrittenLake
 
-from kafkalake.client import admin
-from kafkalake.client.cluster import Cluster
-from kafkalake.client.producer import Producer
+from kafkalake import Admin, Producer
 from kafkalake.record.schema import HEADERS_TYPE
 
 pytestmark = pytest.mark.process
@@ -43,8 +41,8 @@ def write(broker: Kafkalake, topic: str, values: list[bytes | None], keys: list[
         ],
         names=["key", "value", "timestamp", "headers"],
     )
-    with Cluster(broker.bootstrap_servers) as cluster, Producer(cluster, topic, batch_bytes=10_000) as producer:
-        producer.send(records)
+    with Producer(bootstrap_servers=broker.bootstrap_servers, batch_size=10_000) as producer:
+        producer.send_arrow(topic, records).get()
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +50,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafkalake]:
     """A running broker with the topics `clicks` (2 partitions, JSON values), `web-logs` and `empty`."""
     directory = tmp_path_factory.mktemp("lake")
     with Kafkalake(directory / "lake", directory=directory / "broker") as running:
-        with Cluster(running.bootstrap_servers) as cluster:
-            admin.create_topic(cluster, "clicks", partitions=2)
-            admin.create_topic(cluster, "web-logs")
-            admin.create_topic(cluster, "empty")
+        with Admin(bootstrap_servers=running.bootstrap_servers) as admin:
+            admin.create_topic("clicks", partitions=2)
+            admin.create_topic("web-logs")
+            admin.create_topic("empty")
         values = [json.dumps({"user": f"u{index % 3}", "n": index}).encode() for index in range(RECORDS)]
         write(
             running,
@@ -445,8 +443,8 @@ def test_a_broker_prints_where_it_listens_and_ctrl_c_stops_it(tmp_path: Path) ->
         assert broker.stdout is not None
         said = broker.stdout.readline()
         assert said.startswith("listening on 127.0.0.1:")
-        with Cluster(said.split()[-1]) as cluster:
-            assert admin.create_topic(cluster, "t").partitions == 3
+        with Admin(bootstrap_servers=said.split()[-1]) as admin:
+            assert admin.create_topic("t").partitions == 3
         broker.send_signal(signal.SIGINT)
         rest, errors = broker.communicate(timeout=30)
         assert (broker.returncode, rest) == (0, "")

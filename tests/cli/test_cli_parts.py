@@ -18,9 +18,8 @@ from rich.console import Console
 from kafkalake.cli import lines, output
 from kafkalake.cli.output import Failure, UsageProblem, fit, size
 from kafkalake.cli.record_input import with_headers
-from kafkalake.cli.record_output import TextProperties, text_formatter
+from kafkalake.cli.record_output import ConsumedRecords, TextProperties, text_formatter
 from kafkalake.cli.times import duration_ms, parse_duration, parse_moment, parse_time
-from kafkalake.client.fetcher import FetchedRecords
 from kafkalake.record.schema import SCHEMA
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -138,12 +137,12 @@ def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             list(lines.read_lines(file.fileno()))
 
 
-def fetched() -> FetchedRecords:
+def fetched() -> ConsumedRecords:
     rows = [
         {"offset": 7, "timestamp": 5, "key": b"k", "value": None, "headers": [{"key": "a", "value": None}]},
         {"offset": 9, "timestamp": -1, "key": None, "value": b"\xff", "headers": []},
     ]
-    return FetchedRecords(3, pa.RecordBatch.from_pylist(rows, schema=SCHEMA), "LogAppendTime")
+    return ConsumedRecords(3, pa.RecordBatch.from_pylist(rows, schema=SCHEMA), "LogAppendTime")
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from waiting import wait_until
 from kafkalake.cli.output import Failure
 from kafkalake.cli.reassignment_file import assignment_text, read_assignment, read_partitions, read_topics
 from kafkalake.cli.topic_description import PartitionState, is_in_state
+from kafkalake.client.administration.reassignments import Move, Reassignment, plan_moves, throttled_replicas
 from kafkalake.client.cluster import PartitionInfo
-from kafkalake.client.reassignment_admin import Move, Reassignment, plan_moves, throttled_replicas
 
 UNDER, UNDER_MIN, AT_MIN, GONE = PartitionState
 

@@ -186,7 +186,7 @@ def test_debug_shows_where(process: Run) -> None:
 
 def test_an_address_that_is_none(kafkalake: Run) -> None:
     ended = kafkalake("topics", "list", "-b", "localhost:http")
-    assert (ended.code, ended.stderr) == (1, "error: bootstrap servers: 'localhost:http' is not HOST:PORT\n")
+    assert (ended.code, ended.stderr) == (1, "error: bootstrap.servers: 'localhost:http' is not HOST:PORT\n")
 
 
 @pytest.mark.process

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from kafkalake.client import exchange, peer_connection
-from kafkalake.client.connection import Address
+from kafkalake.client.address import Address
 from kafkalake.client.peers import Channel, ConnectedPeers
 from kafkalake.client.requests import API_VERSIONS, DESCRIBE_CLUSTER, METADATA, OFFSET_DELETE
 from kafkalake.errors import (

@@ -121,6 +121,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
     },
     "EndTxn": {"transactional_id": "job", "producer_id": 7, "producer_epoch": 1, "committed": True},
     "DescribeCluster": {},
+    "DescribeLogDirs": {"topics": [{"topic": "clicks", "partitions": (0, 1)}]},
+    "DescribeQuorum": {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]},
     "DescribeTopicPartitions": {
         "topics": [{"name": "clicks"}],
         "response_partition_limit": 9,

@@ -14,7 +14,7 @@ from node_in_thread import NodeInThread
 
 from kafkalake.broker.controller.membership import Membership
 from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer
-from kafkalake.client.connection import Address
+from kafkalake.client.address import Address
 from kafkalake.client.peers import ConnectedPeers
 from kafkalake.client.requests import UPDATE_IMAGE
 from kafkalake.cluster.controller_election import Vote

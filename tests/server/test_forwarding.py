@@ -17,7 +17,7 @@ from wire.message_codec import as_message, message_class
 
 from kafkalake.broker.admin.topic_plans import NewTopic
 from kafkalake.broker.broker import Broker
-from kafkalake.client.connection import Address
+from kafkalake.client.address import Address
 from kafkalake.client.peers import Channel, ConnectedPeers
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import (

@@ -28,7 +28,7 @@ from kafkalake.broker.transactions.decisions import Marker, error_of
 from kafkalake.broker.transactions.ending import EndRequest
 from kafkalake.broker.transactions.requests import ProducerResult
 from kafkalake.broker.transactions.transaction_peers import AdmissionRequest, BatchRequest, MarkerRequest
-from kafkalake.client.connection import Address
+from kafkalake.client.address import Address
 from kafkalake.client.peers import ConnectedPeers
 from kafkalake.client.staged_append import ask_once
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint, sole_replica

@@ -15,8 +15,8 @@ from planning_process import planner_of
 from pyspark.sql import Row, SparkSession
 from waiting import wait_until
 
-from kafkalake.client import admin
-from kafkalake.client.cluster import Cluster
+from kafkalake import Admin
+from kafkalake.client.administration.configs import TOPIC_RESOURCE
 from kafkalake.errors import BrokerUnavailableError, InvalidConfigError
 from kafkalake.reader.lake_broker import connect
 from kafkalake.spark.planner.statements import drop_table, undo_create
@@ -25,8 +25,8 @@ from kafkalake.storage.staging import staging_path
 
 
 def setting(lake: Path, topic: str, name: str) -> str | None:
-    with connect(lake) as cluster:
-        entries = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, [topic])[topic]
+    with connect(lake) as admin:
+        entries = admin.describe_configs(TOPIC_RESOURCE, [topic])[topic]
     return next(entry.value for entry in entries if entry.name == name)
 
 
@@ -116,11 +116,11 @@ def test_what_is_undone_is_done_to_no_other_topic_and_a_purge_that_fails_leaves_
     topic_id = id_of(str(broker.lake), clicks)
     statement = {"lake": str(broker.lake), "topic": clicks, "topic_id": topic_id, "purge": True}
 
-    def fail(cluster: Cluster, topic_id: UUID) -> None:
+    def fail(admin: Admin, topic_id: UUID) -> None:
         raise BrokerUnavailableError("no answer")
 
     with monkeypatch.context() as patched, pytest.raises(BrokerUnavailableError, match="no answer"):
-        patched.setattr(admin, "delete_topic", fail)
+        patched.setattr(Admin, "delete_topic", fail)
         drop_table(statement)
     assert setting(broker.lake, clicks, "file.delete.delay.ms") == "5000"
     assert list((broker.lake / "logs" / "0").glob(f"{clicks}-0"))
@@ -149,11 +149,11 @@ def test_what_show_create_table_prints_makes_such_a_topic_in_another_lake(
 
 def test_columns_that_two_drivers_add_at_once_are_all_there(sql: Statement, broker: Kafkalake, clicks: str) -> None:
     sql(f"CREATE TABLE lake.{clicks} (user STRING)")
-    with connect(broker.lake) as cluster:
+    with connect(broker.lake) as admin:
 
         def add(fields: str) -> None:
             """What each driver sends, which has seen the first column alone."""
-            admin.alter_configs(cluster, admin.TOPIC_RESOURCE, clicks, append={"value.schema": fields})
+            admin.alter_configs(TOPIC_RESOURCE, clicks, append={"value.schema": fields})
 
         for fields in ("url STRING", "ms BIGINT COMMENT 'since 1970'", "url STRING"):
             add(fields)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from kafkalake.client.coordinators import GROUP
 from kafkalake.client.network.client import NetworkClient, coordinator_connection
 from kafkalake.client.network.pending_request import PendingRequest
-from kafkalake.client.requests import FIND_COORDINATOR, error_name
+from kafkalake.client.requests import FIND_COORDINATOR, GROUP, error_name
 from kafkalake.errors import KafkaError, error_for_code
 from kafkalake.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 

@@ -50,12 +50,21 @@ ARROW_SCHEMA = pa.schema(
 )
 """Columns of the batches of `poll_arrow`: topic and partition before those of `record.schema.SCHEMA`."""
 
+TIMESTAMP_TYPE = b"timestamp.type"
+"""Key of the schema's metadata in batches with the broker's timestamps, for which it is `LogAppendTime`."""
+_LOG_APPEND_SCHEMA = ARROW_SCHEMA.with_metadata({TIMESTAMP_TYPE: b"LogAppendTime"})
+
 _NO_HEADERS: Headers = ()
 
 
 def timestamp_type(batch: ProducerBatch) -> TimestampType:
     """Return the type of all timestamps of a batch."""
     return "LogAppendTime" if batch.header.item(at.ATTRIBUTES) & at.ATTRIBUTE_LOG_APPEND_TIME else "CreateTime"
+
+
+def timestamp_type_of(batch: pa.RecordBatch) -> TimestampType:
+    """Return the type of the timestamps of a batch of `poll_arrow`."""
+    return "LogAppendTime" if TIMESTAMP_TYPE in (batch.schema.metadata or {}) else "CreateTime"
 
 
 _make: Callable[[Iterable[object]], ConsumerRecord[bytes | None, bytes | None]] = partial(tuple.__new__, ConsumerRecord)
@@ -139,7 +148,10 @@ def records_of(topic: str, partition: int, batch: ProducerBatch) -> list[Consume
 
 
 def arrow_of(topic: str, partition: int, batch: ProducerBatch, from_offset: int) -> pa.RecordBatch:
-    """Return the rows of a decoded batch from an offset on, with `ARROW_SCHEMA`. No column of the batch is copied."""
+    """Return the rows of a decoded batch from an offset on, with `ARROW_SCHEMA`. No column of the batch is copied.
+
+    The schema's metadata has `TIMESTAMP_TYPE` if the timestamps are the broker's.
+    """
     found = batch.to_arrow()
     first = int(found.column(0).to_numpy().searchsorted(from_offset))
     rows = batch.rows - first
@@ -147,4 +159,5 @@ def arrow_of(topic: str, partition: int, batch: ProducerBatch, from_offset: int)
     indexes = pa.array(np.zeros(rows, dtype=np.int32))
     topics = pa.DictionaryArray.from_arrays(indexes, pa.array([topic], pa.utf8()), safe=False)
     partitions = pa.array(np.full(rows, partition, dtype=np.int32))
-    return pa.RecordBatch.from_arrays([topics, partitions, *columns], schema=ARROW_SCHEMA)
+    schema = ARROW_SCHEMA if timestamp_type(batch) == "CreateTime" else _LOG_APPEND_SCHEMA
+    return pa.RecordBatch.from_arrays([topics, partitions, *columns], schema=schema)

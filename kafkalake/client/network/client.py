@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
-from kafkalake.client.connection import Address, parse_addresses
+from kafkalake.client.address import Address, parse_addresses
 from kafkalake.client.network.backoff import ExponentialBackoff
 from kafkalake.client.network.machine import Action, Connect, Disconnect, Write
 from kafkalake.client.network.metadata import Metadata
@@ -36,14 +36,15 @@ def coordinator_connection(node_id: int) -> int:
 class NetworkClient:
     """See the module. Bootstrap addresses are nodes -1, -2 and so on."""
 
-    def __init__(self, settings: NetworkSettings, random: Random) -> None:
-        """Raise `ConfigurationError` for an address that is none."""
+    def __init__(self, settings: NetworkSettings, random: Random, *, first_contact_ms: int = FIRST_CONTACT_MS) -> None:
+        """first_contact_ms: how long addresses that all refuse are tried again. Raise `ConfigurationError` for no address."""
         try:
             self._bootstrap = parse_addresses(settings.bootstrap_servers)
         except ValueError as error:
             raise ConfigurationError(f"bootstrap.servers: {error}") from None
         self._settings = settings
         self._random = random
+        self._first_contact_ms = first_contact_ms
         self._connections: dict[int, NodeConnection] = {}
         self._actions: list[Action] = []
         self._was_reached = False
@@ -122,12 +123,23 @@ class NetworkClient:
         self._close(node_id, ConnectionLostError(reason), now_ms, is_failure=False)
 
     def unreachable(self, now_ms: int) -> BrokerUnavailableError | None:
-        """Return the error of a client that has reached no broker at all for `FIRST_CONTACT_MS`, None for any other."""
-        if self._was_reached or self._began_ms is None or now_ms < self._began_ms + FIRST_CONTACT_MS:
+        """Return the error of a client that has reached no broker at all, None for any other.
+
+        No address is given up before it has failed once, or `FIRST_CONTACT_MS` are over.
+        """
+        if self._was_reached or self._began_ms is None:
             return None
-        failures = [self._connection(-1 - index).last_error for index in range(len(self._bootstrap))]
-        reasons = "; ".join(str(each) for each in failures if each is not None)
+        have_failed = all(each is not None for each in self._bootstrap_errors())
+        wait_ms = self._first_contact_ms if have_failed else FIRST_CONTACT_MS
+        return None if now_ms < self._began_ms + wait_ms else self.failure()
+
+    def failure(self) -> BrokerUnavailableError:
+        """Return why no broker can be asked: the last error of each address."""
+        reasons = "; ".join(str(each) for each in self._bootstrap_errors() if each is not None)
         return BrokerUnavailableError(reasons or f"no broker answers at {', '.join(map(str, self._bootstrap))}")
+
+    def _bootstrap_errors(self) -> list[BrokerUnavailableError | None]:
+        return [self._connection(-1 - index).last_error for index in range(len(self._bootstrap))]
 
     def close(self, reason: str = "the client is closed") -> list[Action]:
         """Fail all requests, and return what closes the connections."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from kafkalake.client.connection import reason, unreachable
+from kafkalake.client.address import reason, unreachable
 from kafkalake.client.network.machine import Action, Connect, Machine, Write
 from kafkalake.clock import Clock
 from kafkalake.errors import BrokerUnavailableError, ConnectionLostError

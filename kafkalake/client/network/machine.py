@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from kafkalake.client.connection import Address
+from kafkalake.client.address import Address
 from kafkalake.errors import BrokerUnavailableError
 
 

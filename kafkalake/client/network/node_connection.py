@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from kafkalake.buffers import Buffer
-from kafkalake.client.connection import Address, not_kafkas
+from kafkalake.client.address import Address, not_kafkas
 from kafkalake.client.exchange import Exchange, Pending
 from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.received_frames import ReceivedFrames

@@ -10,7 +10,7 @@ import socket
 from collections import deque
 from typing import Any
 
-from kafkalake.client.connection import Address, reason, unreachable
+from kafkalake.client.address import Address, reason, unreachable
 from kafkalake.client.network.machine import Action, Connect, Machine, Write
 from kafkalake.clock import Clock
 from kafkalake.errors import BrokerUnavailableError, ConnectionLostError

@@ -126,6 +126,8 @@ class ArrowEncoder:
             return _check(topic, np.asarray(column.to_numpy(), dtype=np.int32))
         if self._partitioner is not None:
             return _check(topic, self._chosen(self._partitioner, topic, records))
+        if topic.count == 1:
+            return 0  # rows with and without a key keep their order
         if "key" not in records.schema.names or records.column("key").null_count == len(records):
             return STICKY
         keys = records.column("key")

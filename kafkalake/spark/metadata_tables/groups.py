@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from kafkalake.client.group_admin import list_groups
 from kafkalake.errors import BrokerUnavailableError
 from kafkalake.jobs.lag.measurement import Measurement, commits_of
 from kafkalake.jobs.lag.report import Lag
@@ -71,7 +70,7 @@ def _measured(subject: Subject) -> list[Lag]:
 
 def _states(subject: Subject) -> dict[str, str]:
     try:
-        with connect(subject.lake) as cluster:
-            return {group.group_id: group.state for group in list_groups(cluster)}
+        with connect(subject.lake) as admin:
+            return {group.group_id: group.state for group in admin.list_groups()}
     except BrokerUnavailableError:
         return {}

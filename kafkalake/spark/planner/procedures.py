@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kafkalake.client import group_admin
-from kafkalake.client.offset_reset import PartitionOffsets, require_no_members
+from kafkalake.client.administration.offset_reset import PartitionOffsets, require_no_members
 from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.jobs.compaction.command import CompactionJob
 from kafkalake.jobs.frame import Done, Job, Step, run_steps, select_topics
@@ -143,9 +142,9 @@ def _reset_offsets(question: Question) -> Rows:
     for name in ("group", "topic", "to"):
         if not given[name]:
             raise ConfigurationError(f"reset_offsets needs the parameter {name}")
-    with connect(lake_path(question["lake"])) as cluster:
-        require_no_members(cluster, group, may_be_new=True)
-        numbers = [info.partition for info in cluster.topic(topic).partitions]
+    with connect(lake_path(question["lake"])) as admin:
+        require_no_members(admin, group, may_be_new=True)
+        numbers = [info.partition for info in admin.describe_topic(topic).partitions]
         if given["partition"] is not None:
             if given["partition"] not in numbers:
                 raise ConfigurationError(
@@ -153,8 +152,8 @@ def _reset_offsets(question: Question) -> Rows:
                 )
             numbers = [given["partition"]]
         partitions = [(topic, number) for number in numbers]
-        committed = group_admin.committed_offsets(cluster, group)
-        offsets = PartitionOffsets.of(cluster, partitions)
+        committed = admin.committed_offsets(group)
+        offsets = PartitionOffsets.of(admin, partitions)
         if to == "earliest":
             reset = offsets.begins
         elif to == "latest":
@@ -162,9 +161,9 @@ def _reset_offsets(question: Question) -> Rows:
         elif re.fullmatch(r"\d+", to):
             reset = offsets.within(dict.fromkeys(partitions, int(to)))
         else:
-            reset = offsets.at_time(cluster, _time(to, question["time_zone"]))
+            reset = offsets.at_time(admin, _time(to, question["time_zone"]))
         if not given["dry_run"] and not question[IS_WITHDRAWN]():
-            group_admin.commit_offsets(cluster, group, reset)
+            admin.alter_offsets(group, reset)
     return [
         (group, *at, committed[at].offset if at in committed else None, offset) for at, offset in sorted(reset.items())
     ]

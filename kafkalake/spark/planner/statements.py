@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from kafkalake.client import admin
-from kafkalake.client.cluster import Cluster
+from kafkalake.client.administration.blocking import Admin
+from kafkalake.client.administration.configs import TOPIC_RESOURCE
+from kafkalake.client.administration.partition_offsets import LATEST
 from kafkalake.config.topic_values import AVRO, VALUE_FORMAT, VALUE_SCHEMA, topic_values
 from kafkalake.config.value_schema import ValueField, value_field, value_schema_sql
 from kafkalake.errors import (
@@ -59,9 +60,9 @@ def create_table(question: Question) -> None:
     elif question["columns"] and topic_values(properties).fields != fields:
         raise ConfigurationError(f"the table has columns, and {VALUE_SCHEMA} names others: give one of them")
     partitions, replication = (_whole(name, properties.pop(name, None)) for name in (PARTITIONS, REPLICATION))
-    with connect(lake_path(question["lake"])) as cluster:
+    with connect(lake_path(question["lake"])) as admin:
         admin.create_topic(
-            cluster, named_topic(question), partitions=partitions, replication_factor=replication, config=properties
+            named_topic(question), partitions=partitions, replication_factor=replication, config=properties
         )
 
 
@@ -77,13 +78,12 @@ def alter_table(question: Question) -> None:
     fixed = next((name for name in (*properties, *unset) if name == REPLICATION), None)
     if fixed is not None or PARTITIONS in unset:
         raise ConfigurationError(f"{fixed or PARTITIONS} is no setting of a topic that can be changed so")
-    with connect(lake_path(question["lake"])) as cluster:
-        added = {VALUE_SCHEMA: _added_fields(cluster, name, question["add"])} if question["add"] else {}
+    with connect(lake_path(question["lake"])) as admin:
+        added = {VALUE_SCHEMA: _added_fields(admin, name, question["add"])} if question["add"] else {}
         for validate_only in (True, False):
             if properties or unset or added:
                 admin.alter_configs(
-                    cluster,
-                    admin.TOPIC_RESOURCE,
+                    TOPIC_RESOURCE,
                     name,
                     set_values=properties,
                     delete=unset,
@@ -91,7 +91,7 @@ def alter_table(question: Question) -> None:
                     validate_only=validate_only,
                 )
             if partitions > 0:
-                admin.create_partitions(cluster, name, partitions, validate_only=validate_only)
+                admin.create_partitions(name, partitions, validate_only=validate_only)
 
 
 def drop_table(question: Question) -> bool:
@@ -102,8 +102,8 @@ def drop_table(question: Question) -> bool:
     """
     lake, name, topic_id = lake_path(question["lake"]), named_topic(question), question["topic_id"]
     topic = open_lake(question["lake"]).find_topic(name)
-    with connect(lake) as cluster:
-        is_deleted = _delete(cluster, topic_id)
+    with connect(lake) as admin:
+        is_deleted = _delete(admin, topic_id)
     if question["purge"]:
         _purge(lake, name, decode_uuid(topic_id), 0 if topic is None else topic.partitions)
     return is_deleted
@@ -124,19 +124,19 @@ def _purge(lake: Path, topic: str, topic_id: UUID, partitions: int) -> None:
 def undo_create(question: Question) -> bool:
     """Delete the topic that a statement has just made, protected or not; return False if that one, `topic_id`, is gone already."""
     name, topic_id = named_topic(question), question["topic_id"]
-    with connect(lake_path(question["lake"])) as cluster:
+    with connect(lake_path(question["lake"])) as admin:
         try:
-            return _delete(cluster, topic_id)
+            return _delete(admin, topic_id)
         except PolicyViolationError:
             if id_of(question["lake"], name) != topic_id:
                 return False
-            admin.alter_configs(cluster, admin.TOPIC_RESOURCE, name, delete=[PROTECTED])
-            return _delete(cluster, topic_id)
+            admin.alter_configs(TOPIC_RESOURCE, name, delete=[PROTECTED])
+            return _delete(admin, topic_id)
 
 
-def _delete(cluster: Cluster, topic_id: str) -> bool:
+def _delete(admin: Admin, topic_id: str) -> bool:
     try:
-        admin.delete_topic(cluster, decode_uuid(topic_id))
+        admin.delete_topic(decode_uuid(topic_id))
     except UnknownTopicIdError:
         return False
     return True
@@ -148,16 +148,18 @@ def delete_records(question: Question) -> None:
     Raise `LakeError` if the statement was withdrawn: partitions that are done are done.
     """
     name, chosen, before = named_topic(question), question["partitions"], question["before"]
-    with connect(lake_path(question["lake"])) as cluster:
-        partitions = [each for each in range(len(cluster.topic(name).partitions)) if chosen is None or each in chosen]
-        ends = admin.list_offsets(cluster, name, dict.fromkeys(partitions, admin.LATEST))
-        limits = {each: ends[each].offset if before is None else min(before, ends[each].offset) for each in partitions}
+    with connect(lake_path(question["lake"])) as admin:
+        partitions = [
+            each for each in range(len(admin.describe_topic(name).partitions)) if chosen is None or each in chosen
+        ]
+        ends = admin.list_offsets(dict.fromkeys([(name, each) for each in partitions], LATEST))
+        limits = {each: end.offset if before is None else min(before, end.offset) for (_, each), end in ends.items()}
         # Not Kafka's -1 for all: it would take along what is appended meanwhile.
         for each, limit in limits.items():
             if question[IS_WITHDRAWN]():
                 raise LakeError(f"the statement was cancelled before partition {each} of topic {name}")
             if limit > 0:
-                admin.delete_records(cluster, name, {each: limit})
+                admin.delete_records({(name, each): limit})
 
 
 def _value_fields(columns: Sequence[Mapping[str, Any]], *, has_bytes: bool) -> tuple[ValueField, ...]:
@@ -176,9 +178,9 @@ def _value_fields(columns: Sequence[Mapping[str, Any]], *, has_bytes: bool) -> t
     return ()
 
 
-def _added_fields(cluster: Cluster, topic: str, columns: Sequence[Mapping[str, Any]]) -> str:
+def _added_fields(admin: Admin, topic: str, columns: Sequence[Mapping[str, Any]]) -> str:
     """Return the schema of these columns. Raise `ConfigurationError` if the topic has no fields to which they could be added."""
-    entries = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, [topic])[topic]
+    entries = admin.describe_configs(TOPIC_RESOURCE, [topic])[topic]
     values = topic_values({entry.name: entry.value for entry in entries})
     if not values.fields:
         raise ConfigurationError(

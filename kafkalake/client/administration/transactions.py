@@ -1,4 +1,4 @@
-"""Administration of transactions: list, describe, the producers of a partition, and aborting hanging transactions.
+"""Transactions: list, describe, the producers of a partition, and aborting hanging transactions.
 
 Requests for a transactional id go to its coordinator, requests for a partition to its leader. Broker errors are raised as the
 classes of `kafkalake.errors`. Source: KIP-664 (tooling to detect and abort hanging transactions).
@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
-from kafkalake.client.cluster import Cluster
-from kafkalake.client.coordinators import TRANSACTION, coordinator, raise_error
+from kafkalake.client.administration.answers import raise_error
+from kafkalake.client.administration.brokers import ask_all_brokers
+from kafkalake.client.administration.call import AdminCall
+from kafkalake.client.administration.topics import find_leaders
+from kafkalake.client.network.script import Script
 from kafkalake.client.requests import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
     INIT_PRODUCER_ID,
     LIST_TRANSACTIONS,
+    TRANSACTION,
     WRITE_TXN_MARKERS,
 )
 from kafkalake.errors import TransactionalIdNotFoundError
@@ -27,6 +30,7 @@ from kafkalake.wire.messages.transactions import (
     DescribeTransactionsRequest,
     InitProducerIdRequest,
     ListTransactionsRequest,
+    ProducerState,
     WritableTxnMarker,
     WriteTxnMarkersRequest,
 )
@@ -37,7 +41,7 @@ OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpo
 ANY_DURATION = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ListedTransaction:
     """A transactional id and the broker that coordinates it."""
 
@@ -47,7 +51,7 @@ class ListedTransaction:
     state: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TransactionDescription:
     """A transactional id as described by its coordinator. `started_at_ms` (since 1970) is None without an open transaction."""
 
@@ -66,7 +70,7 @@ class TransactionDescription:
         return self.state in OPEN_STATES
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ActiveProducer:
     """A producer in a partition's state. `transaction_start_offset` is None without an open transaction there."""
 
@@ -79,41 +83,40 @@ class ActiveProducer:
 
 
 def list_transactions(
-    cluster: Cluster,
+    call: AdminCall,
     *,
     states: Collection[str] = (),
     producer_ids: Collection[int] = (),
     duration_ms: int = ANY_DURATION,
-) -> list[ListedTransaction]:
+) -> Script[list[ListedTransaction]]:
     """Return the transactional ids of all brokers, by name. `duration_ms`: only those with a transaction open for longer."""
-    wanted = ListTransactionsRequest(
+    message = ListTransactionsRequest(
         state_filters=tuple(states),
         producer_id_filters=tuple(producer_ids),
         duration_filter=duration_ms,
     )
+    answers = yield from ask_all_brokers(
+        call,
+        LIST_TRANSACTIONS,
+        message,
+        lambda answer: raise_error(answer.error_code, "the list of transactions"),
+    )
+    found = [
+        ListedTransaction(each.transactional_id, broker_id, each.producer_id, each.transaction_state)
+        for broker_id, answer in answers.items()
+        for each in answer.transaction_states
+    ]
+    return sorted(found, key=lambda each: each.transactional_id)
 
-    def ask() -> list[ListedTransaction]:
-        found = []
-        for node in cluster.brokers():
-            answer = cluster.broker(node.broker_id).request(LIST_TRANSACTIONS, wanted)
-            raise_error(answer.error_code, "the list of transactions")
-            found += [
-                ListedTransaction(each.transactional_id, node.broker_id, each.producer_id, each.transaction_state)
-                for each in answer.transaction_states
-            ]
-        return sorted(found, key=lambda each: each.transactional_id)
 
-    return cluster.retrying(ask)
-
-
-def describe_transaction(cluster: Cluster, transactional_id: str) -> TransactionDescription:
+def describe_transaction(call: AdminCall, transactional_id: str) -> Script[TransactionDescription]:
     """Return the current state of a transactional id. Raise `TransactionalIdNotFoundError` if it does not exist."""
+    message = DescribeTransactionsRequest(transactional_ids=(transactional_id,))
 
-    def ask() -> TransactionDescription:
-        node, connection = coordinator(cluster, TRANSACTION, transactional_id)
-        (found,) = connection.request(
-            DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest(transactional_ids=(transactional_id,))
-        ).transaction_states
+    def attempt() -> Script[TransactionDescription]:
+        broker_id = yield from call.coordinator(TRANSACTION, transactional_id)
+        answer = yield from call.request(broker_id, DESCRIBE_TRANSACTIONS, message)
+        (found,) = answer.transaction_states
         try:
             raise_error(found.error_code, f"transactional id '{transactional_id}'")
         except TransactionalIdNotFoundError:
@@ -121,7 +124,7 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction
         started = found.transaction_start_time
         return TransactionDescription(
             transactional_id,
-            node.broker_id,
+            broker_id,
             found.producer_id,
             found.producer_epoch,
             found.transaction_state,
@@ -130,28 +133,26 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction
             tuple(sorted((str(topic.topic), int(index)) for topic in found.topics for index in topic.partitions)),
         )
 
-    return cluster.retrying(ask)
+    return (yield from call.retrying(attempt))
 
 
-def describe_producers(cluster: Cluster, topic: str, partition: int) -> list[ActiveProducer]:
+def describe_producers(call: AdminCall, topic: str, partition: int) -> Script[list[ActiveProducer]]:
     """Return the active producers of a partition, from its leader, by id. Raise `UnknownTopicOrPartitionError`."""
+    message = DescribeProducersRequest(topics=[TopicIndexes(name=topic, partition_indexes=(partition,))])
 
-    def ask() -> list[ActiveProducer]:
-        connection = cluster.broker(cluster.leader(topic, partition))
-        answer = connection.request(
-            DESCRIBE_PRODUCERS,
-            DescribeProducersRequest(topics=[TopicIndexes(name=topic, partition_indexes=(partition,))]),
-        )
+    def attempt() -> Script[list[ActiveProducer]]:
+        (leader,) = yield from find_leaders(call, [(topic, partition)])
+        answer = yield from call.request(leader, DESCRIBE_PRODUCERS, message)
         found = answer.topics[0].partitions[0]
         raise_error(found.error_code, f"partition {topic}-{partition}")
         return sorted(map(_active_producer, found.active_producers), key=lambda each: each.producer_id)
 
-    return cluster.retrying(ask)
+    return (yield from call.retrying(attempt))
 
 
 def write_abort_marker(
-    cluster: Cluster, topic: str, partition: int, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
-) -> None:
+    call: AdminCall, topic: str, partition: int, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
+) -> Script[None]:
     """Abort a producer's open transaction in one partition, regardless of its coordinator (`WriteTxnMarkers`).
 
     For hanging transactions, which no coordinator tracks any more. Raise `InvalidProducerEpochError` or
@@ -165,39 +166,28 @@ def write_abort_marker(
         coordinator_epoch=coordinator_epoch,
     )
 
-    def ask() -> None:
-        connection = cluster.broker(cluster.leader(topic, partition))
-        answer = connection.request(WRITE_TXN_MARKERS, WriteTxnMarkersRequest(markers=[marker]))
+    def attempt() -> Script[None]:
+        (leader,) = yield from find_leaders(call, [(topic, partition)])
+        answer = yield from call.request(leader, WRITE_TXN_MARKERS, WriteTxnMarkersRequest(markers=[marker]))
         written = answer.markers[0].topics[0].partitions[0]
         raise_error(written.error_code, f"the marker for partition {topic}-{partition}")
 
-    cluster.retrying(ask)
+    yield from call.retrying(attempt)
 
 
-def fence_producer(cluster: Cluster, transactional_id: str, *, timeout_ms: int) -> None:
+def fence_producer(call: AdminCall, transactional_id: str, *, timeout_ms: int) -> Script[None]:
     """Abort the open transaction of a transactional id and fence its producer (`InitProducerId`).
 
     Return when the abort is complete. While the broker reports that a transaction is still ending, the request is retried.
     `timeout_ms` becomes the transaction timeout of the id, until its next producer sets its own.
     """
-
-    def ask() -> None:
-        _, connection = coordinator(cluster, TRANSACTION, transactional_id)
-        answer = connection.request(
-            INIT_PRODUCER_ID,
-            InitProducerIdRequest(
-                transactional_id=transactional_id,
-                transaction_timeout=timeout_ms,
-                producer_id=-1,
-                producer_epoch=-1,
-            ),
-        )
-        raise_error(answer.error_code, f"transactional id '{transactional_id}'")
-
-    cluster.retrying(ask)
+    message = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout=timeout_ms, producer_id=-1, producer_epoch=-1
+    )
+    yield from call.ask_coordinator(TRANSACTION, transactional_id, INIT_PRODUCER_ID, message)
 
 
-def _active_producer(state: Any) -> ActiveProducer:
+def _active_producer(state: ProducerState) -> ActiveProducer:
     start = state.current_txn_start_offset
     return ActiveProducer(
         state.producer_id,

@@ -1,4 +1,4 @@
-"""Administration of replicas: partitions move to other brokers (KIP-455), under a throttle (KIP-73), and leaders are elected.
+"""Replicas: partitions move to other brokers (KIP-455), under a throttle (KIP-73), and leaders are elected.
 
 Broker errors of a whole request are raised as the classes of `kafkalake.errors`, those of single partitions are returned.
 """
@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from kafkalake.client import admin
-from kafkalake.client.cluster import Cluster
+from kafkalake.client.administration.answers import raise_result, result_error
+from kafkalake.client.administration.call import AdminCall
+from kafkalake.client.administration.configs import BROKER_RESOURCE, TOPIC_RESOURCE, alter_configs
+from kafkalake.client.network.script import Script
 from kafkalake.client.requests import ALTER_PARTITION_REASSIGNMENTS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS
 from kafkalake.errors import KafkaError
 from kafkalake.topic_partition import TopicPartition, by_topic
@@ -57,11 +59,11 @@ class Move(NamedTuple):
     destinations: tuple[int, ...]
 
 
-def list_reassignments(cluster: Cluster) -> dict[TopicPartition, Reassignment]:
+def list_reassignments(call: AdminCall) -> Script[dict[TopicPartition, Reassignment]]:
     """Return the moves that are under way. Raise `ClusterAuthorizationError`, `UnsupportedVersionError` of an old broker."""
-    request = ListPartitionReassignmentsRequest(timeout=admin.OPERATION_TIMEOUT_MS, topics=None)
-    answer = admin.ask_controller(cluster, LIST_PARTITION_REASSIGNMENTS, request, lambda answer: [answer])
-    admin.raise_result(answer, "the reassignments")
+    request = ListPartitionReassignmentsRequest(timeout=call.work_ms, topics=None)
+    answer = yield from call.ask_controller(LIST_PARTITION_REASSIGNMENTS, request, lambda answer: [answer])
+    raise_result(answer, "the reassignments")
     return {
         (topic.name, each.partition_index): Reassignment(
             tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
@@ -72,8 +74,8 @@ def list_reassignments(cluster: Cluster) -> dict[TopicPartition, Reassignment]:
 
 
 def alter_reassignments(
-    cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int] | None]
-) -> dict[TopicPartition, KafkaError]:
+    call: AdminCall, wanted: Mapping[TopicPartition, Sequence[int] | None]
+) -> Script[dict[TopicPartition, KafkaError]]:
     """Move partitions to other replicas, or None: back to those of before. Return the errors of those that do not move."""
     topics = [
         ReassignableTopic(
@@ -82,11 +84,11 @@ def alter_reassignments(
         )
         for name, of in by_topic(wanted).items()
     ]
-    request = AlterPartitionReassignmentsRequest(timeout=admin.OPERATION_TIMEOUT_MS, topics=topics)
-    answer = admin.ask_controller(cluster, ALTER_PARTITION_REASSIGNMENTS, request, lambda answer: [answer])
-    admin.raise_result(answer, "the reassignment")
+    request = AlterPartitionReassignmentsRequest(timeout=call.work_ms, topics=topics)
+    answer = yield from call.ask_controller(ALTER_PARTITION_REASSIGNMENTS, request, lambda answer: [answer])
+    raise_result(answer, "the reassignment")
     found = {
-        (topic.name, each.partition_index): admin.result_error(each, f"partition {topic.name}-{each.partition_index}")
+        (topic.name, each.partition_index): result_error(each, f"partition {topic.name}-{each.partition_index}")
         for topic in answer.responses
         for each in topic.partitions
     }
@@ -94,8 +96,8 @@ def alter_reassignments(
 
 
 def elect_leaders(
-    cluster: Cluster, election: Election, partitions: Iterable[TopicPartition] | None
-) -> dict[TopicPartition, KafkaError | None]:
+    call: AdminCall, election: Election, partitions: Iterable[TopicPartition] | None
+) -> Script[dict[TopicPartition, KafkaError | None]]:
     """Elect leaders of partitions (None: of all) and return the error of each, None if it has another leader now.
 
     `ElectionNotNeededError`: it is led by the one already. Of all partitions only those are returned that needed an election.
@@ -106,13 +108,13 @@ def elect_leaders(
     ]
     request = ElectLeadersRequest(
         topic_partitions=None if partitions is None else asked,
-        timeout=admin.OPERATION_TIMEOUT_MS,
+        timeout=call.work_ms,
         election_type=list(Election).index(election),
     )
-    answer = admin.ask_controller(cluster, ELECT_LEADERS, request, lambda answer: [answer])
-    admin.raise_result(answer, "the election")
+    answer = yield from call.ask_controller(ELECT_LEADERS, request, lambda answer: [answer])
+    raise_result(answer, "the election")
     return {
-        (topic.topic, each.partition_id): admin.result_error(each, f"partition {topic.topic}-{each.partition_id}")
+        (topic.topic, each.partition_id): result_error(each, f"partition {topic.topic}-{each.partition_id}")
         for topic in answer.replica_election_results
         for each in topic.partition_result
     }
@@ -149,19 +151,19 @@ def _replica_list(replicas: Iterable[tuple[int, int]]) -> str:
     return ",".join(sorted(f"{index}:{broker_id}" for index, broker_id in replicas))
 
 
-def set_throttle(cluster: Cluster, moves: Mapping[TopicPartition, Move], rate: int) -> None:
+def set_throttle(call: AdminCall, moves: Mapping[TopicPartition, Move], rate: int) -> Script[None]:
     """Limit the replication of moves to `rate` bytes a second on each broker. Raise `InvalidConfigError` and others."""
     for topic, values in throttled_replicas(moves).items():
-        admin.alter_configs(cluster, admin.TOPIC_RESOURCE, topic, set_values=values)
+        yield from alter_configs(call, TOPIC_RESOURCE, topic, set_values=values)
     for broker_id in sorted({each for move in moves.values() for each in (*move.sources, *move.destinations)}):
         values = {LEADER_RATE: str(rate), FOLLOWER_RATE: str(rate)}
-        admin.alter_configs(cluster, admin.BROKER_RESOURCE, str(broker_id), set_values=values)
+        yield from alter_configs(call, BROKER_RESOURCE, str(broker_id), set_values=values)
 
 
-def remove_throttles(cluster: Cluster, broker_ids: Iterable[int], topics: Iterable[str]) -> None:
+def remove_throttles(call: AdminCall, broker_ids: Iterable[int], topics: Iterable[str]) -> Script[None]:
     """Remove all throttles of replication from brokers and topics."""
     for broker_id in sorted(broker_ids):
         settings = (LEADER_RATE, FOLLOWER_RATE, _LOG_DIRS_RATE)
-        admin.alter_configs(cluster, admin.BROKER_RESOURCE, str(broker_id), delete=settings)
+        yield from alter_configs(call, BROKER_RESOURCE, str(broker_id), delete=settings)
     for topic in sorted(topics):
-        admin.alter_configs(cluster, admin.TOPIC_RESOURCE, topic, delete=(LEADER_REPLICAS, FOLLOWER_REPLICAS))
+        yield from alter_configs(call, TOPIC_RESOURCE, topic, delete=(LEADER_REPLICAS, FOLLOWER_REPLICAS))

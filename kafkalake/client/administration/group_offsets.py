@@ -1,0 +1,89 @@
+"""Committed offsets of groups: read, alter, delete. Requests go to the group's coordinator. Source: Kafka protocol guide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kafkalake.client.administration.answers import raise_error
+from kafkalake.client.administration.call import AdminCall
+from kafkalake.client.network.script import Script
+from kafkalake.client.records import OffsetAndMetadata
+from kafkalake.client.requests import GROUP, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+from kafkalake.topic_partition import TopicPartition, by_topic
+from kafkalake.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+)
+
+_NO_GENERATION = -1
+
+
+def committed_offsets(call: AdminCall, group_id: str) -> Script[dict[TopicPartition, OffsetAndMetadata]]:
+    """Return all committed offsets of a group, none if the group does not exist."""
+    message = OffsetFetchRequest(group_id=group_id, topics=None)
+    answer = yield from call.ask_coordinator(GROUP, group_id, OFFSET_FETCH, message)
+    found = {}
+    for topic in answer.topics:
+        for each in topic.partitions:
+            raise_error(each.error_code, f"partition {topic.name}-{each.partition_index}")
+            if each.committed_offset >= 0:
+                epoch = each.committed_leader_epoch if each.committed_leader_epoch >= 0 else None
+                found[str(topic.name), each.partition_index] = OffsetAndMetadata(
+                    each.committed_offset, epoch, each.metadata or ""
+                )
+    return found
+
+
+def alter_offsets(
+    call: AdminCall, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
+) -> Script[None]:
+    """Commit offsets for a group without members. Raise `UnknownMemberIdError` if the group has some."""
+    places = {at: OffsetAndMetadata(each) if isinstance(each, int) else each for at, each in offsets.items()}
+    topics = [
+        OffsetCommitRequestTopic(name=topic, partitions=[_commit(index, places[topic, index]) for index in indices])
+        for topic, indices in by_topic(places).items()
+    ]
+    message = OffsetCommitRequest(
+        group_id=group_id, generation_id_or_member_epoch=_NO_GENERATION, member_id="", topics=topics
+    )
+
+    def check(answer: OffsetCommitResponse) -> None:
+        """Raise a member's error, which every partition of the response repeats."""
+        raise_error(answer.topics[0].partitions[0].error_code, f"group '{group_id}'")
+
+    if topics:
+        _check_partitions((yield from call.ask_coordinator(GROUP, group_id, OFFSET_COMMIT, message, check)))
+
+
+def delete_offsets(call: AdminCall, group_id: str, partitions: Iterable[TopicPartition]) -> Script[None]:
+    """Delete committed offsets. Raise `GroupSubscribedToTopicError` for topics the group is subscribed to."""
+    topics = [
+        OffsetDeleteRequestTopic(
+            name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indices]
+        )
+        for topic, indices in by_topic(partitions).items()
+    ]
+    message = OffsetDeleteRequest(group_id=group_id, topics=topics)
+    _check_partitions((yield from call.ask_coordinator(GROUP, group_id, OFFSET_DELETE, message)))
+
+
+def _commit(index: int, place: OffsetAndMetadata) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition(
+        partition_index=index,
+        committed_offset=place.offset,
+        committed_leader_epoch=-1 if place.leader_epoch is None else place.leader_epoch,
+        committed_metadata=place.metadata,
+    )
+
+
+def _check_partitions(answer: OffsetCommitResponse | OffsetDeleteResponse) -> None:
+    for topic in answer.topics:
+        for each in topic.partitions:
+            raise_error(each.error_code, f"partition {topic.name}-{each.partition_index}")
