@@ -258,7 +258,10 @@ class Broker:
         )
 
     def _make_delay_gate(self, peers: DelayedPeers) -> DelayGate:
-        return DelayGate(self.broker_id, self.topics, self.delayed, self.transactions.admission, peers, self.timers)
+        reach = kill_as_asked(os.environ)
+        return DelayGate(
+            self.broker_id, self.topics, self.delayed, self.transactions.admission, peers, self.timers, reach
+        )
 
     def _make_config_admin(self) -> ConfigAdmin:
         return ConfigAdmin(

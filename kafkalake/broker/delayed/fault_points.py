@@ -8,6 +8,8 @@ from enum import Enum
 class DelayedPoint(Enum):
     """A point that a broker reaches. The value names it to `KAFKALAKE_KILL_AT`."""
 
+    BATCH_APPENDED = "delayed-batch-appended"
+    """The log of the partition has the batch, and its records that wait are not handed in."""
     HAND_IN_JOURNALLED = "delayed-hand-in-journalled"
     """Records wait, and their producer is not answered."""
     INTENTS_JOURNALLED = "delayed-intents-journalled"

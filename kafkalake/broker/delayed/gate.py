@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 from functools import partial
 from typing import Protocol
 from uuid import UUID
@@ -19,6 +20,7 @@ from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch, Timers
 from kafkalake.broker.delayed.delayed_peers import DelayedPeers, HandInRequest
 from kafkalake.broker.delayed.delaying_append import Done, HandIn
+from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.lanes import Lanes
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topics
@@ -91,12 +93,15 @@ class DelayGate:
         admission: Admission,
         peers: DelayedPeers,
         timers: Timers,
+        reach: Callable[[Enum], None] = lambda point: None,
     ) -> None:
+        """`reach` is called at `DelayedPoint.BATCH_APPENDED`."""
         self._broker_id = broker_id
         self._topics = topics
         self._coordinator = coordinator
         self._admission = admission
         self._timers = timers
+        self._reach = reach
         self._lanes = Lanes(peers.hand_in)
         self._early: deque[Callable[[KafkaError | None], None]] = deque()
         """What waits for the journal's topic."""
@@ -122,6 +127,7 @@ class DelayGate:
         return target.topic_id, partition.index
 
     def hand_in(self, hand_in: HandIn, done: Done) -> None:
+        self._reach(DelayedPoint.BATCH_APPENDED)
         header, received = hand_in.split.immediate.header, hand_in.received
         origin = Origin(
             hand_in.target,

@@ -1,0 +1,69 @@
+"""Records that wait at three brokers: a broker that is killed loses none of them, and none is delivered twice or early."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from delayed_load import IMPATIENT, DelayedLoad
+from kafka_reference import Cluster, Kafkalake, kafkalake_cluster, topic_name
+from waiting import wait_until
+
+from kafkalake.internal_topics import DELAYED_JOURNAL
+
+pytestmark = pytest.mark.process
+
+PARTITIONS = 4
+TIMEOUT_S = 30.0
+KILLS = int(os.environ.get("DELAYED_KILLS", "2"))
+SEED = int(os.environ.get("DELAYED_SEED", "0")) or random.randrange(1, 2**31)
+SETTINGS = {
+    "broker.heartbeat.interval.ms": "300",
+    "broker.session.timeout.ms": "2000",
+    "delayed.topic.num.partitions": "3",
+    "replica.lag.time.max.ms": "3000",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster[Kafkalake]]:
+    with kafkalake_cluster(tmp_path_factory.mktemp("delayed"), SETTINGS) as started:
+        yield started
+
+
+@pytest.fixture
+def admin(cluster: Cluster[Kafkalake]) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0} | IMPATIENT)
+
+
+def in_sync(admin: AdminClient, topic: str) -> bool:
+    found = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
+    return bool(found) and all(len(each.isrs) == 3 for each in found)
+
+
+def create(admin: AdminClient, **config: str) -> str:
+    name = topic_name("delayed")
+    settings = {"min.insync.replicas": "2"} | {key.replace("_", "."): value for key, value in config.items()}
+    admin.create_topics([NewTopic(name, PARTITIONS, 3, config=settings)])[name].result(TIMEOUT_S)
+    wait_until(lambda: in_sync(admin, name))
+    return name
+
+
+def test_brokers_that_are_killed_lose_and_double_nothing(cluster: Cluster[Kafkalake], admin: AdminClient) -> None:
+    topic = create(admin, delayed_delivery_enable="true")
+    chooser = random.Random(SEED)
+    print(f"DELAYED_SEED={SEED}")
+    with DelayedLoad(cluster.bootstrap_servers, topic, PARTITIONS, seed=SEED) as load:
+        load.go_on()
+        for _ in range(KILLS):
+            killed = chooser.choice(cluster.brokers)
+            killed.kill()
+            load.go_on()
+            killed.start()
+            for each in (topic, DELAYED_JOURNAL):
+                wait_until(lambda each=each: in_sync(admin, each))
+            load.go_on()
+    load.check()

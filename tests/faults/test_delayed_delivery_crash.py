@@ -1,0 +1,61 @@
+"""A broker is killed at each step of delayed delivery, by name, and at any moment: 0 lost, 0 doubled, none early."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from delayed_load import DelayedLoad
+from kafka_clients import create_topic
+from long_runs import first_of
+from waiting import wait_until
+
+from kafkalake.broker.delayed.fault_points import DelayedPoint
+from kafkalake.broker.transactions.fault_points import KILL_AT
+
+KILLS = int(os.environ.get("DELAYED_KILLS", "2"))
+PARTITIONS = 3
+STEPS = (
+    DelayedPoint.BATCH_APPENDED,
+    DelayedPoint.INTENTS_JOURNALLED,
+    DelayedPoint.TARGET_APPENDED,
+    DelayedPoint.HAND_IN_JOURNALLED,
+    DelayedPoint.FINISHED_JOURNALLED,
+)
+
+
+def test_a_kill_at_any_step_loses_and_doubles_nothing(
+    kafkalake_broker: Callable[..., Any], topic: str, tmp_path: Path
+) -> None:
+    kill_at = tmp_path / "kill-at"
+    kill_at.write_text("")
+    broker = kafkalake_broker(environment={KILL_AT: str(kill_at)}, settings={"delayed.topic.num.partitions": "2"})
+    create_topic(broker.bootstrap_servers, topic, PARTITIONS, {"delayed.delivery.enable": "true"})
+    with DelayedLoad(broker.bootstrap_servers, topic, PARTITIONS, delay_ms_max=700) as load:
+        for number, step in enumerate(first_of(STEPS, 3)):
+            load.go_on(200)
+            kill_at.write_text(f"{step.value}:{1 + number % 3}")
+            wait_until(lambda: not broker.is_running(), lambda step=step: f"{step} was not reached")
+            broker.kill()
+            kill_at.write_text("")
+            broker.start()
+        load.go_on(200)
+    load.check()
+
+
+def test_kills_at_any_moment_lose_and_double_nothing(kafkalake_broker: Callable[..., Any], topic: str) -> None:
+    seed = int(os.environ.get("DELAYED_SEED", "0")) or random.randrange(1, 2**31)
+    print(f"DELAYED_SEED={seed}")
+    chooser = random.Random(seed)
+    broker = kafkalake_broker(settings={"delayed.topic.num.partitions": "2"})
+    create_topic(broker.bootstrap_servers, topic, PARTITIONS, {"delayed.delivery.enable": "true"})
+    with DelayedLoad(broker.bootstrap_servers, topic, PARTITIONS, seed=seed) as load:
+        for _ in range(KILLS):
+            load.go_on(chooser.randrange(50, 800))
+            broker.kill()
+            broker.start()
+        load.go_on(200)
+    load.check()
