@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from kafkalake.errors import CorruptSegmentError, OffsetOutOfRangeError
 from kafkalake.record.message_set import MessageSet
@@ -25,6 +25,7 @@ from kafkalake.storage.replica_read import (
 from kafkalake.storage.scanner import scan_segment
 from kafkalake.storage.sealed_segment import SealedSegment, describe
 from kafkalake.storage.segment_names import file_name
+from kafkalake.storage.segment_reader import SegmentReader
 from kafkalake.storage.segments import is_empty, no_messages
 from kafkalake.storage.timestamp_search import TimestampOffset, first_not_before, record_with, record_with_largest
 
@@ -164,6 +165,20 @@ class LogReader:
             if isinstance(error, OSError):
                 raise storage_error(access.directory, "read", error) from error
             raise
+
+    def scan(self, offset: int, end_offset: int, columns: int) -> Iterator[MessageSet]:
+        """Yield whole messages that overlap offsets [offset, end_offset), verified in the columns of the bit mask `columns` only.
+
+        For passes over much of a log, in a thread. A message set is valid until the next one is requested.
+        Raise CorruptSegmentError on damage, KafkaStorageError if I/O fails or the log is closed.
+        """
+        listed = self._segments.listed
+        with self._access.guarded("scan"):
+            for segment in listed.from_offset(offset):
+                if segment.base_offset >= end_offset:
+                    return
+                end = min(listed.end_of(segment.base_offset, self._state.log_end_offset), end_offset)
+                yield from SegmentReader(segment).messages(max(offset, segment.base_offset), end, columns)
 
     @property
     def replica_start_offset(self) -> int:

@@ -266,7 +266,7 @@ class Segments:
 
         Scans the file from its start, because index entries may point into the damage. Unreadable files count as damaged.
         """
-        for segment in self._from(offset):
+        for segment in self.from_offset(offset):
             with contextlib.suppress(OSError):
                 position, size = FIRST_MESSAGE - 8, segment.size_bytes()
                 while (follows := good_message_after(segment, position, size, offset + 1)) is not None:
@@ -281,7 +281,7 @@ class Segments:
                     return found.messages
         return no_messages()
 
-    def _from(self, offset: int) -> Iterator[Segment]:
+    def from_offset(self, offset: int) -> Iterator[Segment]:
         """Yield the segments from the one of `offset` on."""
         bases, active = self.bases, self.active
         yield from map(self.sealed, bases[max(0, bisect_right(bases, offset) - 1) :])

@@ -22,10 +22,11 @@ import numpy as np
 
 from kafkalake.broker.delayed.delivery import Delivery, Metrics
 from kafkalake.broker.delayed.due_index import BucketFiles, DueIndex
+from kafkalake.broker.delayed.due_runs import OFFSET
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_ins import Done, HandIns
 from kafkalake.broker.delayed.hand_overs import hand_over_producer_id
-from kafkalake.broker.delayed.journal_state import JournalState
+from kafkalake.broker.delayed.journal_state import COLUMNS, JournalState
 from kafkalake.broker.delayed.rows import WaitingRows, read_waiting
 from kafkalake.broker.delayed.targets import Targets
 from kafkalake.broker.partitions.append_queue import AppendQueue
@@ -50,12 +51,11 @@ from kafkalake.run_blocking import RunBlocking
 logger = logging.getLogger(__name__)
 
 FOLLOW_BYTES = 1 << 20
-LOAD_BYTES = 16 << 20
 ROUND_RECORDS = 5_000
 ROUND_BYTES = 16 << 20
 HELD_BYTES_MAX = 16 << 20
 """The bytes of records that wait for their targets above which no more are read."""
-IN_MEMORY_MAX = 64 << 10
+IN_MEMORY_MAX = 32 << 10
 """Entries of far due times that a journal partition keeps in memory."""
 LOOK_MS = 30_000
 """The longest time until the next look at the index: the wall clock may jump."""
@@ -224,7 +224,13 @@ class JournalCoordinator:
         log = self.partition.log
         state = JournalState(log.log_start_offset, DueIndex(self._host.clock.now_ms(), self._files, IN_MEMORY_MAX))
         while state.position < log.high_watermark and not self._is_closed:
-            self._take_in(state, LOAD_BYTES)
+            try:
+                for messages in log.scan(state.position, log.high_watermark, COLUMNS):
+                    state.follow(messages)
+                    if self._is_closed:
+                        break
+            except CorruptSegmentError:
+                self._take_in(state, FOLLOW_BYTES)
         return state
 
     def _take_in(self, state: JournalState, max_bytes: int) -> None:
@@ -375,10 +381,10 @@ class JournalCoordinator:
         entries = state.index.take(now_ms, self._round_limit())
         if not len(entries):
             return False
-        entries = entries[state.is_free(entries["offset"])]
+        entries = entries[state.is_free(entries[:, OFFSET])]
         if len(entries):
             try:
-                rows = await self._read(entries["offset"])
+                rows = await self._read(entries[:, OFFSET])
             except KafkaLakeError:
                 state.index.add(entries)
                 raise

@@ -23,7 +23,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kafkalake.broker.delayed.due_runs import ENTRY, NO_ENTRIES, DueRuns, Entries
+from kafkalake.broker.delayed.due_runs import DUE, ENTRY_BYTES, NO_ENTRIES, DueRuns, Entries
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,9 @@ class Buckets:
 
     def add(self, entries: Entries) -> None:
         """Add entries in any order."""
-        numbers = entries["due"] // self._width_ms
+        if not len(entries):
+            return
+        numbers = entries[:, DUE] // self._width_ms
         order = np.argsort(numbers, kind="stable")
         found, begins = np.unique(numbers[order], return_index=True)
         for number, part in zip(found.tolist(), np.split(entries[order], begins[1:]), strict=True):
@@ -95,14 +97,14 @@ class Buckets:
     def _entries(self, number: int, bucket: _Bucket) -> Entries:
         stored = NO_ENTRIES
         if bucket.stored:
-            data = self._files.read(self._file(number), bucket.stored * ENTRY.itemsize)
-            stored = np.frombuffer(data, dtype=ENTRY)
+            data = self._files.read(self._file(number), bucket.stored * ENTRY_BYTES)
+            stored = np.frombuffer(data, dtype=np.int64).reshape(-1, 3)
         return np.concatenate((stored, *bucket.parts))
 
     def spill(self) -> None:
         """Append the entries of the bucket with most of them in memory to its file. Raise `OSError`, with nothing changed."""
         number, bucket = max(self._buckets.items(), key=lambda each: each[1].held)
-        position = bucket.stored * ENTRY.itemsize
+        position = bucket.stored * ENTRY_BYTES
         self._files.write(self._file(number), position, np.concatenate(bucket.parts).tobytes())
         self.held -= bucket.held
         bucket.stored += bucket.held
@@ -128,11 +130,13 @@ class DueIndex:
         self._minutes = Buckets("minute", MINUTE_MS, files)
         self._hours = Buckets("hour", HOUR_MS, files)
         self._in_memory_max = self._spill_above = in_memory_max
+        self._far: list[Entries] = []
+        self._far_count = 0
         self._near_end_ms = self._fine_end_ms = 0
         self._set_ends(now_ms)
 
     def __len__(self) -> int:
-        return len(self._near) + len(self._minutes) + len(self._hours)
+        return len(self._near) + self._far_count + len(self._minutes) + len(self._hours)
 
     @property
     def near_end_ms(self) -> int:
@@ -145,6 +149,7 @@ class DueIndex:
         near = self._near.next_due_ms
         if near is not None:
             return near
+        self._sort_far()
         far = [each for each in (self._minutes.next_due_ms, self._hours.next_due_ms) if each is not None]
         return min(far, default=None)
 
@@ -154,12 +159,24 @@ class DueIndex:
 
     def add(self, entries: Entries) -> None:
         """Add entries in any order. If files cannot be written, they stay in memory; with more of them it is tried again."""
-        due = entries["due"]
-        is_near, is_fine = due < self._near_end_ms, due < self._fine_end_ms
+        is_near = entries[:, DUE] < self._near_end_ms
         self._near.add(entries[is_near])
-        for buckets, chosen in ((self._minutes, is_fine & ~is_near), (self._hours, ~is_fine)):
-            if chosen.any():
-                buckets.add(entries[chosen])
+        far = entries[~is_near]
+        if len(far):
+            self._far.append(far)
+            self._far_count += len(far)
+            if self._far_count > self._in_memory_max:
+                self._sort_far()
+
+    def _sort_far(self) -> None:
+        """Put the far entries that were added into their buckets."""
+        if not self._far:
+            return
+        entries = np.concatenate(self._far)
+        self._far, self._far_count = [], 0
+        is_fine = entries[:, DUE] < self._fine_end_ms
+        self._minutes.add(entries[is_fine])
+        self._hours.add(entries[~is_fine])
         self._spill()
 
     def _spill(self) -> None:
@@ -184,9 +201,11 @@ class DueIndex:
 
         Raise `OSError` if a file cannot be read. The index is then to be built again.
         """
+        self._sort_far()
         self._set_ends(now_ms)
         for entries in self._hours.take_below(self._fine_end_ms):
             self.add(entries)
+        self._sort_far()
         for entries in self._minutes.take_below(self._near_end_ms):
             self._near.add(entries)
 

@@ -7,20 +7,29 @@ while the last is not much smaller than the one before it. So there are few of t
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-ENTRY = np.dtype([("due", "<i8"), ("order", "<i8"), ("offset", "<i8")])
-"""A waiting record: its due time in ms since 1970, its place among those of equal due time, and its offset in the journal."""
+from kafkalake.record.arrays import Int64s
 
-Entries = npt.NDArray[np.void]
+DUE, ORDER, OFFSET = range(3)
+"""The columns of entries. An entry is a waiting record: its due time in ms since 1970, its place among those of equal due time, and
+its offset in the journal."""
+ENTRY_BYTES = 24
 
-NO_ENTRIES: Entries = np.zeros(0, dtype=ENTRY)
+Entries = Int64s
+"""int64[entries, 3]"""
+
+NO_ENTRIES: Entries = np.zeros((0, 3), dtype=np.int64)
 
 
 def sort_entries(entries: Entries) -> Entries:
     """Return entries by (due, order, offset)."""
-    taken: Entries = entries[np.lexsort((entries["offset"], entries["order"], entries["due"]))]
+    taken: Entries = entries[_order(entries)]
     return taken
+
+
+def _order(entries: Entries) -> Int64s:
+    """Return the places of entries in their order."""
+    return np.lexsort((entries[:, OFFSET], entries[:, ORDER], entries[:, DUE]))
 
 
 class _Run:
@@ -50,7 +59,7 @@ class DueRuns:
     @property
     def next_due_ms(self) -> int | None:
         """The earliest due time, None without entries."""
-        return min((int(run.entries["due"][run.begin]) for run in self._runs), default=None)
+        return min((int(run.entries[run.begin, DUE]) for run in self._runs), default=None)
 
     def add(self, entries: Entries) -> None:
         """Add entries in any order."""
@@ -70,7 +79,7 @@ class DueRuns:
         heads = [self._head(run, due_ms, limit) for run in self._runs]
         found = np.concatenate(heads) if heads else NO_ENTRIES
         of_run = np.repeat(np.arange(len(heads)), [len(head) for head in heads])
-        first = np.lexsort((found["offset"], found["order"], found["due"]))[:limit]
+        first = _order(found)[:limit]
         for run, count in zip(self._runs, np.bincount(of_run[first], minlength=len(heads)).tolist(), strict=True):
             run.begin += count
         self._runs = [run for run in self._runs if len(run)]
@@ -85,7 +94,7 @@ class DueRuns:
     @staticmethod
     def _head(run: _Run, due_ms: int, limit: int) -> Entries:
         head = run.rest(limit)
-        found: Entries = head[: int(np.searchsorted(head["due"], due_ms, side="right"))]
+        found: Entries = head[: int(np.searchsorted(head[:, DUE], due_ms, side="right"))]
         return found
 
     def count_due(self, due_ms: int) -> int:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from kafkalake.broker.delayed.cancels import Cancels
 from kafkalake.broker.delayed.doubles import Doubles
 from kafkalake.broker.delayed.due_index import DueIndex
-from kafkalake.broker.delayed.due_runs import ENTRY, NO_ENTRIES, Entries
+from kafkalake.broker.delayed.due_runs import DUE, NO_ENTRIES, OFFSET, ORDER, Entries
 from kafkalake.broker.delayed.hand_overs import HandOvers
 from kafkalake.broker.delayed.offset_set import OffsetSet
 from kafkalake.delayed_journal import (
@@ -73,9 +73,9 @@ class _Rows:
 
     def entries(self, rows: Mask) -> Entries:
         """Return the entries of some rows."""
-        found = np.empty(int(np.count_nonzero(rows)), dtype=ENTRY)
-        found["due"], found["offset"] = self.timestamps[rows], self.offsets[rows]
-        found["order"] = self.fields["order"][rows]
+        found = np.empty((int(np.count_nonzero(rows)), 3), dtype=np.int64)
+        found[:, DUE], found[:, OFFSET] = self.timestamps[rows], self.offsets[rows]
+        found[:, ORDER] = self.fields["order"][rows]
         return found
 
     def firsts_of_batches(self) -> Fields:
@@ -126,7 +126,7 @@ class JournalState:
         """Follow the waiting records and cancels outside of transactions."""
         kinds = rows.fields["kind"]
         entries = rows.entries((kinds == Kind.WAITING) & ~rows.is_transactional)
-        self.waiting.add(entries["offset"])
+        self.waiting.add(entries[:, OFFSET])
         for cancel, offset in self._cancels_in(rows, ~rows.is_transactional):
             self.cancels.add(cancel, offset)
         self.doubles.follow(rows.firsts_of_batches())
@@ -157,7 +157,7 @@ class JournalState:
             if ended is not None and header[at.CONTROL_TYPE] == 1:
                 found += ended.entries
                 for entries in ended.entries:
-                    self.waiting.add(entries["offset"])
+                    self.waiting.add(entries[:, OFFSET])
                 for cancel, offset in ended.cancels:
                     self.cancels.add(cancel, offset)
         return found

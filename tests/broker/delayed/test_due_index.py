@@ -1,0 +1,144 @@
+"""Entries come back in order when they are due, near and far ones, from memory and from files."""
+
+from __future__ import annotations
+
+import errno
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalake.broker.delayed.due_index import HOUR_MS, MINUTE_MS, DueIndex
+from kafkalake.broker.delayed.due_runs import DueRuns, Entries
+from kafkalake.broker.delayed.offset_set import OffsetSet
+
+NOW = 1_700_000_000_000
+
+
+class MemoryFiles:
+    """Bucket files in memory. `fails`: every call does."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytearray] = {}
+        self.fails = False
+
+    def _check(self) -> None:
+        if self.fails:
+            raise OSError(errno.EIO, "fails on purpose")
+
+    def write(self, name: str, position: int, data: bytes) -> None:
+        self._check()
+        file = self.files.setdefault(name, bytearray())
+        file[position : position + len(data)] = data
+
+    def read(self, name: str, length: int) -> bytes:
+        self._check()
+        return bytes(self.files[name][:length])
+
+    def remove(self, name: str) -> None:
+        self._check()
+        self.files.pop(name, None)
+
+
+def entries(*rows: tuple[int, int, int]) -> Entries:
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.lists(
+            st.tuples(
+                st.sampled_from([-HOUR_MS, 0, 1, 5_000, MINUTE_MS, 3 * MINUTE_MS, 5 * HOUR_MS, 40 * 24 * HOUR_MS]),
+                st.integers(0, 3),
+            ),
+            min_size=1,
+            max_size=8,
+        ),
+        st.integers(1, 3 * HOUR_MS),
+        st.sampled_from([1, 999, MINUTE_MS, HOUR_MS, 41 * 24 * HOUR_MS]),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.integers(1, 6), st.integers(1, 7))
+def test_the_index_is_a_sorted_list(steps: list[object], in_memory_max: int, limit: int) -> None:
+    files = MemoryFiles()
+    index, model, now, offset = DueIndex(NOW, files, in_memory_max), [], NOW, 0
+    for step in steps:
+        if isinstance(step, int):
+            now += step
+            index.advance(now)
+            while True:
+                due = sorted(each for each in model if each[0] <= now)[:limit]
+                assert index.count_due(now) == sum(each[0] <= now for each in model)
+                assert [tuple(row) for row in index.take(now, limit).tolist()] == due
+                if not due:
+                    break
+                model = [each for each in model if each not in due]
+        else:
+            assert isinstance(step, list)
+            added = [(now + ahead, order, offset := offset + 1) for ahead, order in step]
+            model += added
+            index.add(entries(*added))
+        assert len(index) == len(model)
+        following = index.next_due_ms
+        assert (following is None) == (not model)
+        assert following is None or following <= max(min(model)[0], now)
+    index.close()
+    assert not files.files
+
+
+def test_entries_stay_in_memory_while_files_cannot_be_written() -> None:
+    files = MemoryFiles()
+    index = DueIndex(NOW, files, 4)
+    files.fails = True
+    index.add(entries(*((NOW + 5 * HOUR_MS, 0, offset) for offset in range(6))))
+    assert len(index) == 6
+    files.fails = False
+    index.add(entries(*((NOW + 5 * HOUR_MS, 0, offset) for offset in range(6, 20))))
+    assert files.files
+    index.advance(NOW + 5 * HOUR_MS)
+    assert index.take(NOW + 5 * HOUR_MS, 100)[:, 2].tolist() == list(range(20))
+
+
+def test_a_file_that_cannot_be_read_is_said() -> None:
+    files = MemoryFiles()
+    index = DueIndex(NOW, files, 1)
+    index.add(entries(*((NOW + 5 * HOUR_MS, 0, offset) for offset in range(6))))
+    files.fails = True
+    with pytest.raises(OSError, match="on purpose"):
+        index.advance(NOW + 5 * HOUR_MS)
+    files.fails = False
+    index.advance(NOW + 5 * HOUR_MS)
+    assert len(index.take(NOW + 5 * HOUR_MS, 100)) == 6, "nothing was lost in memory either"
+
+
+def test_what_is_peeked_at_stays() -> None:
+    runs = DueRuns()
+    runs.add(entries((5, 0, 1), (3, 1, 2), (3, 0, 7)))
+    runs.add(entries((4, 0, 3)))
+    assert runs.peek(4, 2).tolist() == runs.take(4, 2).tolist() == [[3, 0, 7], [3, 1, 2]]
+    assert runs.take(9, 9)[:, 2].tolist() == [3, 1]
+    assert runs.next_due_ms is None
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 9_000), max_size=5)), max_size=20), st.integers(0, 9_000)
+)
+@settings(deadline=None)
+def test_a_set_of_offsets_is_a_set(changes: list[tuple[bool, set[int]]], start: int) -> None:
+    offsets, model = OffsetSet(10), set[int]()
+    for adds, changed in changes:
+        array = np.array(sorted(changed), dtype=np.int64)
+        (offsets.add if adds else offsets.discard)(array)
+        model = model | {each for each in changed if each >= 10} if adds else model - changed
+        assert len(offsets) == len(model)
+    offsets.raise_start(start)
+    model = {each for each in model if each >= start}
+    assert offsets.offsets(0, 10_000).tolist() == sorted(model)
+    assert offsets.count(100, 5_000) == sum(100 <= each < 5_000 for each in model)
+    every = np.arange(9_100)
+    assert np.flatnonzero(offsets.contains(every)).tolist() == sorted(model)
