@@ -15,18 +15,17 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
-from typing import NamedTuple, Protocol
-
-import numpy as np
+from typing import Protocol
 
 from kafkalake.broker.delayed.delivery import Delivery, Metrics
 from kafkalake.broker.delayed.due_index import BucketFiles, DueIndex
-from kafkalake.broker.delayed.due_runs import OFFSET
+from kafkalake.broker.delayed.due_runs import NO_ENTRIES, Entries
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_ins import Done, HandIns
 from kafkalake.broker.delayed.hand_overs import hand_over_producer_id
 from kafkalake.broker.delayed.journal_state import COLUMNS, JournalState
+from kafkalake.broker.delayed.payloads import Room
+from kafkalake.broker.delayed.rounds import Rounds
 from kafkalake.broker.delayed.rows import WaitingRows, read_waiting
 from kafkalake.broker.delayed.targets import Targets
 from kafkalake.broker.partitions.append_queue import AppendQueue
@@ -34,7 +33,7 @@ from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.clock import Clock
-from kafkalake.delayed_journal import Note, Reason
+from kafkalake.delayed_journal import Note
 from kafkalake.errors import (
     CoordinatorLoadInProgressError,
     CorruptSegmentError,
@@ -51,14 +50,8 @@ from kafkalake.run_blocking import RunBlocking
 logger = logging.getLogger(__name__)
 
 FOLLOW_BYTES = 1 << 20
-ROUND_RECORDS = 5_000
-ROUND_BYTES = 16 << 20
-HELD_BYTES_MAX = 16 << 20
-"""The bytes of records that wait for their targets above which no more are read."""
 IN_MEMORY_MAX = 32 << 10
 """Entries of far due times that a journal partition keeps in memory."""
-LOOK_MS = 30_000
-"""The longest time until the next look at the index: the wall clock may jump."""
 PAUSE_MS = 1_000
 
 
@@ -72,14 +65,15 @@ class DelayedHost(Protocol):
     timers: Timers
 
 
-class JournalDescription(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class JournalDescription:
     """A journal partition: the records that wait, those of them that are due and not handed over, and the next due time."""
 
-    partition: int
+    index: int
     is_loaded: bool
-    waiting: int
-    due: int
-    next_due_ms: int | None
+    waiting: int = 0
+    overdue: int = 0
+    next_due_ms: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -89,6 +83,7 @@ class _Loaded:
     state: JournalState
     delivery: Delivery
     hand_ins: HandIns
+    rounds: Rounds
 
 
 class JournalCoordinator:
@@ -100,6 +95,7 @@ class JournalCoordinator:
         host: DelayedHost,
         targets: Targets,
         files: BucketFiles,
+        room: Room,
         metrics: Metrics,
         reach: Callable[[Enum], None],
     ) -> None:
@@ -107,14 +103,13 @@ class JournalCoordinator:
         self._host = host
         self._targets = targets
         self._files = files
+        self._room = room
         self._metrics = metrics
         self._reach = reach
         self._loaded: _Loaded | None = None
         self._is_closed = False
         self._is_following = False
-        self._wakes_at_ms: int | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._round: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Load the partition in the background, once all that earlier leaders acknowledged can be read."""
@@ -131,6 +126,7 @@ class JournalCoordinator:
         loaded, self._loaded = self._loaded, None
         if loaded is not None:
             self._host.purgatory.forget(self.partition, self._moved)
+            loaded.rounds.close()
             loaded.delivery.close()
             loaded.hand_ins.close()
             with contextlib.suppress(OSError):
@@ -150,10 +146,15 @@ class JournalCoordinator:
     def describe(self) -> JournalDescription:
         """Return the numbers of the partition."""
         if self._loaded is None:
-            return JournalDescription(self.partition.index, False, 0, 0, None)
+            return JournalDescription(self.partition.index, is_loaded=False)
         state, delivery = self._loaded.state, self._loaded.delivery
-        due = delivery.queued + state.index.count_due(self._host.clock.now_ms())
-        return JournalDescription(self.partition.index, True, len(state.waiting), due, state.index.next_due_ms)
+        return JournalDescription(
+            self.partition.index,
+            is_loaded=True,
+            waiting=len(state.waiting),
+            overdue=delivery.queued + state.index.count_due(self._host.clock.now_ms()),
+            next_due_ms=state.index.next_due_ms,
+        )
 
     # In
 
@@ -233,14 +234,14 @@ class JournalCoordinator:
                 self._take_in(state, FOLLOW_BYTES)
         return state
 
-    def _take_in(self, state: JournalState, max_bytes: int) -> None:
-        """Let the state follow the next messages. Raise `KafkaLakeError` if they cannot be read."""
+    def _take_in(self, state: JournalState, max_bytes: int) -> tuple[MessageSet, Entries]:
+        """Let the state follow the next messages, and return them with the new entries. Raise `KafkaLakeError` if that fails."""
         state.skip(self.partition.log.log_start_offset)
         messages = self._next_messages(state.position, max_bytes)
         if len(messages):
-            state.follow(messages)
-        else:
-            state.skip(self.partition.log.high_watermark)
+            return messages, state.follow(messages)
+        state.skip(self.partition.log.high_watermark)
+        return messages, NO_ENTRIES
 
     def _next_messages(self, position: int, max_bytes: int) -> MessageSet:
         """Return the next messages of the journal, those behind damage if there is any. It is logged."""
@@ -274,7 +275,17 @@ class JournalCoordinator:
             self._reach,
         )
         hand_ins = HandIns(state.doubles, self._append_hand_in, self._host.timers)
-        self._loaded = _Loaded(state, delivery, hand_ins)
+        rounds = Rounds(
+            self.partition.log,
+            state,
+            delivery,
+            self._room,
+            self._host.clock,
+            self._host.timers,
+            self._host.run_blocking,
+            self._reload,
+        )
+        self._loaded = _Loaded(state, delivery, hand_ins, rounds)
         for note, _ in opened:
             state.claim(note.offsets)
         self._host.purgatory.observe(self.partition, self._moved)
@@ -282,6 +293,14 @@ class JournalCoordinator:
             delivery.resume(note, rows)
         logger.info("delayed records loaded partition=%s waiting=%d", self.partition.name, len(state.waiting))
         self._follow_soon()
+
+    def _reload(self, error: OSError) -> None:
+        """Build the state again: the index is only derived from the journal."""
+        logger.error(
+            "far due times cannot be read, to be loaded again partition=%s error=%s", self.partition.name, error
+        )
+        self._unload()
+        self._load_soon()
 
     # Following
 
@@ -306,17 +325,18 @@ class JournalCoordinator:
             return
         if loaded.state.position < self.partition.log.high_watermark:
             self._follow_soon()
-        self._wake()
+        loaded.rounds.wake()
 
     def _follow_some(self, loaded: _Loaded) -> bool:
         """Take in a part of what was appended, and return whether it could be read."""
         if loaded.state.position < self.partition.log.high_watermark:
             try:
-                self._take_in(loaded.state, FOLLOW_BYTES)
+                messages, added = self._take_in(loaded.state, FOLLOW_BYTES)
             except KafkaLakeError as error:
                 logger.error("journal of delayed delivery not read partition=%s error=%s", self.partition.name, error)
                 return False
             loaded.hand_ins.followed()
+            loaded.rounds.followed(messages, added)
         return True
 
     def _follow_all(self) -> bool:
@@ -327,85 +347,6 @@ class JournalCoordinator:
             if not self._follow_some(loaded):
                 return False
         return True
-
-    # Rounds
-
-    def _wake(self) -> None:
-        """Begin a round if records are due, or set the alarm for the first that is due."""
-        loaded = self._loaded
-        if loaded is None or self._is_closed or (self._round is not None and not self._round.done()):
-            return
-        due_ms, now_ms = loaded.state.index.next_due_ms, self._host.clock.now_ms()
-        if due_ms is None:
-            return
-        if due_ms <= now_ms:
-            self._round = asyncio.ensure_future(self._deliver(loaded))
-            self._tasks.add(self._round)
-            self._round.add_done_callback(self._round_ended)
-            return
-        delay_ms = min(due_ms - now_ms, LOOK_MS)
-        at_ms = self._host.clock.monotonic_ms() + delay_ms
-        if self._wakes_at_ms is None or at_ms < self._wakes_at_ms:
-            self._wakes_at_ms = at_ms
-            self._host.timers.schedule(delay_ms, partial(self._alarm, at_ms))
-
-    def _alarm(self, at_ms: int) -> None:
-        if self._wakes_at_ms == at_ms:
-            self._wakes_at_ms = None
-        self._wake()
-
-    def _round_ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled() or self._is_closed:
-            return
-        error = task.exception()
-        if error is None:
-            self._wake()
-            return
-        logger.error("delayed records not handed over partition=%s error=%s", self.partition.name, error)
-        if isinstance(error, KafkaLakeError):
-            self._host.timers.schedule(PAUSE_MS, self._wake)
-        else:  # the index is only derived from the journal
-            self._unload()
-            self._load_soon()
-
-    async def _deliver(self, loaded: _Loaded) -> None:
-        """Hand over all that is due now, in rounds."""
-        while await self._deliver_some(loaded):
-            pass
-
-    async def _deliver_some(self, loaded: _Loaded) -> bool:
-        """Hand over the next records that are due, and return whether there were any."""
-        state, now_ms = loaded.state, self._host.clock.now_ms()
-        state.index.advance(now_ms)
-        entries = state.index.take(now_ms, self._round_limit())
-        if not len(entries):
-            return False
-        entries = entries[state.is_free(entries[:, OFFSET])]
-        if len(entries):
-            try:
-                rows = await self._read(entries[:, OFFSET])
-            except KafkaLakeError:
-                state.index.add(entries)
-                raise
-            self._queue(loaded, rows)
-            while loaded.delivery.held_bytes > HELD_BYTES_MAX:
-                await loaded.delivery.wait_for_room()
-        return True
-
-    def _queue(self, loaded: _Loaded, rows: WaitingRows) -> None:
-        cancelled = loaded.state.cancels.are_cancelled(rows.batch.column("headers"), rows.fields)
-        if cancelled.any():
-            loaded.delivery.finish(rows.offsets[cancelled], Reason.CANCELLED)
-            rows = rows.take(np.flatnonzero(~cancelled))
-        if len(rows):
-            loaded.delivery.add(rows)
-
-    def _round_limit(self) -> int:
-        """Return the number of records of about `ROUND_BYTES`."""
-        log = self.partition.log
-        record_bytes = log.size_bytes // max(log.log_end_offset - log.log_start_offset, 1) + 1
-        return max(1, min(ROUND_RECORDS, ROUND_BYTES // record_bytes))
 
     async def _read(self, offsets: Int64s) -> WaitingRows:
         log = self.partition.log

@@ -44,6 +44,8 @@ BATCH_BYTES_MAX = 512 << 10
 """The maximum of one batch for a target, if one record is not larger."""
 TARGETS_MAX = 1_000
 """The maximum number of intents in one write."""
+HELD_BYTES_MAX = 8 << 20
+"""The bytes of records that wait for their targets above which no more are added."""
 GATHER_MS = 1
 """How long acknowledgements are gathered before the next write."""
 FINISHED_WITHIN_MS = 100
@@ -123,10 +125,11 @@ class Delivery:
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
 
-    async def wait_for_room(self) -> None:
-        """Wait until records have been finished."""
-        self._room.clear()
-        await self._room.wait()
+    async def have_room(self) -> None:
+        """Wait until less than `HELD_BYTES_MAX` are held."""
+        while self.held_bytes > HELD_BYTES_MAX:
+            self._room.clear()
+            await self._room.wait()
 
     def close(self) -> None:
         """Send and write nothing more. The next coordinator repeats what is open."""

@@ -59,6 +59,11 @@ class WaitingRows:
         found: Int64s = self.batch.column("timestamp").view(pa.int64()).to_numpy()
         return found
 
+    @property
+    def held_bytes(self) -> int:
+        """The bytes in memory."""
+        return int(self.batch.nbytes) + self.fields.nbytes
+
     @classmethod
     def concat(cls, parts: Sequence[WaitingRows]) -> Self:
         """Return the records of several parts, at least one, behind each other."""
@@ -124,6 +129,12 @@ def read_waiting(log: ReadableLog, offsets: Int64s, end_offset: int) -> WaitingR
     if (fields["kind"] != Kind.WAITING).any():
         raise KafkaLakeError("the journal of delayed delivery has other records where some waited")
     return WaitingRows(batch, fields)
+
+
+def waiting_rows(messages: MessageSet, offsets: Int64s) -> WaitingRows:
+    """Return the waiting records at these offsets, ascending, of messages."""
+    batch = _taken(to_arrow(messages), offsets)
+    return WaitingRows(batch, read_fields(batch.column("headers")))
 
 
 def _taken(table: pa.RecordBatch, wanted: Int64s) -> pa.RecordBatch:

@@ -19,6 +19,7 @@ from kafkalake.broker.coordination.journal_writer import JournalWriter
 from kafkalake.broker.delayed.coordinator import DelayedHost, JournalCoordinator, JournalDescription
 from kafkalake.broker.delayed.delivery import Metrics
 from kafkalake.broker.delayed.hand_ins import Done
+from kafkalake.broker.delayed.payloads import Room
 from kafkalake.broker.delayed.targets import Targets
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.transactions.fault_points import kill_as_asked
@@ -30,6 +31,8 @@ from kafkalake.storage.temporary_files import TemporaryFiles
 from kafkalake.topic_partition import PartitionId
 from kafkalake.world import World
 
+READ_AHEAD_BYTES_MAX = 64 << 20
+"""The bytes of records that are read before they are due, of all journal partitions."""
 MESSAGE_BYTES_MAX = (1 << 31) - 1
 
 
@@ -62,6 +65,7 @@ class DelayedService:
             "retention.ms": "-1",
             size_setting(config.delayed_topic_segment_bytes): str(config.delayed_topic_segment_bytes),
         }
+        self._room = Room(READ_AHEAD_BYTES_MAX)
         self._coordinators: dict[int, JournalCoordinator] = {}
         self._creating = asyncio.Lock()
         self._is_stopped = False
@@ -105,7 +109,7 @@ class DelayedService:
         if known is not None:
             known.close()
         files = TemporaryFiles(partition.log.directory, self._host.world.files)
-        found = JournalCoordinator(partition, self._host, self._targets, files, self._metrics, self._reach)
+        found = JournalCoordinator(partition, self._host, self._targets, files, self._room, self._metrics, self._reach)
         self._coordinators[index] = found
         found.start()
 

@@ -13,15 +13,16 @@ import numpy as np
 import pyarrow as pa
 from leaderships import LedPartition
 from manual_clock import ManualClock
-from record_batches import Row, record_batch
+from record_batches import Row, record_batch, simple_batch
 from storage.partition_logs import open_log, read_all
 
 from kafkalake.broker.delayed.coordinator import JournalCoordinator
+from kafkalake.broker.delayed.payloads import Room
 from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.cluster.image import sole_replica
 from kafkalake.delayed_headers import DELAY_ID
 from kafkalake.delayed_journal import NO_DUE_TIME, Origin, encode
-from kafkalake.errors import KafkaError, RequestTimedOutError
+from kafkalake.errors import KafkaError, MessageTooLargeError
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.log import Log
@@ -58,12 +59,16 @@ class TargetLogs:
         self.faults_after: list[KafkaError | None] = []
         """Errors of appends that have succeeded."""
         self.appends: list[tuple[PartitionId[UUID], int]] = []
+        self._lost = 0
         self.limits: dict[UUID, int | None] = {}
         self.dead_letter_faults: list[KafkaError] = []
+        self.largest_bytes = 1 << 30
+        self.always: KafkaError | None = None
+        """The answer of all targets but the dead letters."""
 
     def log(self, target: PartitionId[UUID]) -> Log:
         if target not in self._logs:
-            self._logs[target] = open_log(self._directory / f"{target[0].int:x}-{target[1]}", self._clock)
+            self._logs[target] = open_log(self._directory / f"{target[0].int:x}-{target[1]}-{self._lost}", self._clock)
         return self._logs[target]
 
     def append(
@@ -75,6 +80,10 @@ class TargetLogs:
         self, target: PartitionId[UUID], batch: ProducerBatch, done: Callable[[KafkaError | None], None]
     ) -> None:
         fault = self.faults.pop(0) if self.faults else None
+        if target[0] != DEAD_LETTERS:
+            fault = fault or self.always
+            if len(batch.body) > self.largest_bytes:
+                fault = MessageTooLargeError()
         if fault is not None:
             done(fault)
             return
@@ -92,6 +101,23 @@ class TargetLogs:
         if self.dead_letter_faults:
             raise self.dead_letter_faults.pop(0)
         return DEAD_LETTERS, 0
+
+    def lose_all(self, target: PartitionId[UUID]) -> None:
+        """A target has none of its records, and another log, that has none of its producers either."""
+        self.log(target).close()
+        self._lost += 1
+        del self._logs[target]
+
+    def forget_last_batch(self, target: PartitionId[UUID]) -> None:
+        """Let a target have another sequence of each producer than it had."""
+        log = self.log(target)
+        for producer_id, state in log.producers():
+            batch = simple_batch(
+                [b"lost"], producer_id=producer_id, epoch=state.epoch, sequence=state.batches[-1].last_sequence + 1
+            )
+            assert isinstance(log.append([batch], 0)[0], AppendResult)
+        # It was never acknowledged: the watermark stays below it, and its place is seen by nobody.
+        log.advance_high_watermark(log.log_end_offset)
 
     def records(self, target: PartitionId[UUID]) -> list[Row]:
         """Return the records that a target has."""
@@ -161,7 +187,7 @@ class DelayedWorld:
 
     def _start(self) -> JournalCoordinator:
         files = TemporaryFiles(str(self._directory / "journal"), self.led.files)
-        return JournalCoordinator(self.led.partition, self, self.targets, files, self.seen, self._reach)
+        return JournalCoordinator(self.led.partition, self, self.targets, files, Room(1 << 20), self.seen, self._reach)
 
     def restart(self) -> None:
         """Another coordinator takes over."""
@@ -171,21 +197,26 @@ class DelayedWorld:
 
     async def settle(self) -> None:
         """Let everything happen that happens now."""
-        for _ in range(60):
+        for _ in range(12):
             self.led.turn()
             await asyncio.sleep(0)
 
     async def pass_time(self, milliseconds: int, step_ms: int = 1_000) -> None:
-        """Let time pass, and all that is due happens."""
+        """Let time pass in steps, the end of each a millisecond at a time, for the timers that follow from those that are due."""
         while milliseconds > 0:
             step = min(step_ms, milliseconds)
             milliseconds -= step
-            self.clock.advance(step)
-            self.timers.ring()
-            await self.settle()
-            for _ in range(12):  # timers of a few ms that follow from those
+            small = min(step, 8)
+            for part in (step - small, *[1] * small):
+                self.clock.advance(part)
                 self.timers.ring()
                 await self.settle()
+
+    async def pass_real_time(self, until: Callable[[], bool]) -> None:
+        """Let what waits by the event loop's clock happen, until a condition is met."""
+        while not until():
+            await asyncio.sleep(0.01)
+            await self.pass_time(1, 1)
 
     async def calm(self) -> None:
         """Let a second pass in small steps."""
@@ -232,6 +263,15 @@ class DelayedWorld:
         self.led.turn()
 
 
+async def started(directory: Path, **config: int) -> DelayedWorld:
+    """Return a world whose coordinator has loaded an empty journal."""
+    world = DelayedWorld(directory, **config)
+    world.coordinator.start()
+    await world.settle()
+    assert world.coordinator.is_loaded
+    return world
+
+
 def run(scenario: Any) -> None:
     """Run a scenario to its end, with a time limit."""
 
@@ -240,6 +280,3 @@ def run(scenario: Any) -> None:
             await scenario
 
     asyncio.run(limited())
-
-
-TIMED_OUT = RequestTimedOutError()

@@ -1,17 +1,36 @@
-"""Records are handed over when they are due: once, in order, whatever fails between."""
+"""Records are handed over when they are due: once and in order, whatever fails between."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from broker.delayed.delayed_world import START_MS, DelayedWorld, Sent, run
+import pytest
+from broker.delayed.delayed_world import (
+    DEAD_LETTERS,
+    ORDERS,
+    START_MS,
+    Sent,
+    run,
+    started,
+)
+
+from kafkalake.broker.delayed.fault_points import DelayedPoint
+from kafkalake.broker.delayed.hand_overs import hand_over_producer_id
+from kafkalake.errors import (
+    KafkaError,
+    KafkaStorageError,
+    NotEnoughReplicasError,
+    RequestTimedOutError,
+    UnknownTopicIdError,
+)
+
+SECOND = START_MS + 1_000
+TARGET = ORDERS, 0
 
 
 def test_a_record_appears_when_it_is_due(tmp_path: Path) -> None:
     async def scenario() -> None:
-        world = DelayedWorld(tmp_path)
-        world.coordinator.start()
-        await world.settle()
+        world = await started(tmp_path)
         answers = world.hand_in([Sent(b"b", START_MS + 5_000), Sent(b"a", START_MS + 3_000)])
         await world.settle()
         assert answers == [None]
@@ -21,12 +40,333 @@ def test_a_record_appears_when_it_is_due(tmp_path: Path) -> None:
         assert world.targets.values() == [b"a"]
         await world.pass_time(3_000, 100)
         assert world.targets.values() == [b"a", b"b"]
-        first, *_ = world.targets.records(world.targets.appends[0][0])
+        (first, _) = world.targets.records(TARGET)
         assert first[1:] == (
             b"a",
             b"a",
             [("h", b"1"), ("kafkalake-original-timestamp", b"%d" % START_MS), ("kafkalake-delay-ms", b"3000")],
         )
+        assert START_MS + 3_000 <= first[0] <= START_MS + 3_100
         assert world.coordinator.describe().waiting == 0
+        assert max(world.seen.lateness_ms) <= 100
+
+    run(scenario())
+
+
+def test_targets_are_handed_over_to_in_order_each(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        for number in range(30):
+            world.hand_in([Sent(b"%d" % number, SECOND - number % 3)], (ORDERS, number % 4))
+        await world.pass_time(1_100, 100)
+        for partition in range(4):
+            sent = sorted((-(number % 3), number) for number in range(30) if number % 4 == partition)
+            assert world.targets.values((ORDERS, partition)) == [b"%d" % number for _, number in sent]
+
+    run(scenario())
+
+
+def test_equal_due_times_keep_the_order_of_sending_also_if_a_batch_arrives_later(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.hand_in([Sent(b"c", SECOND)], base_offset=12)
+        world.hand_in([Sent(b"a", SECOND), Sent(b"b", SECOND)], base_offset=10)
+        await world.pass_time(1_100, 100)
+        assert world.targets.values() == [b"a", b"b", b"c"]
+
+    run(scenario())
+
+
+def test_a_hand_in_that_is_repeated_is_delivered_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+
+        def send(sequence: int, epoch: int = 0) -> list[str | None]:
+            return world.hand_in([Sent(b"%d" % sequence, SECOND)], producer_id=7, epoch=epoch, sequence=sequence)
+
+        both = send(0), send(0)
+        assert both == ([], []), "both wait for the one append"
+        await world.settle()
+        assert both == ([None], [None])
+        late = [send(sequence) for sequence in (20, 10, 30, 40, 50, 60)]
+        await world.settle()
+        world.restart()
+        await world.settle()
+        late += [send(sequence) for sequence in (60, 20, 10, 0)]
+        await world.pass_time(1_100, 100)
+        assert late == [[None]] * 10
+        assert sorted(world.targets.values()) == [b"0", b"10", b"20", b"30", b"40", b"50", b"60"]
+        send(0, epoch=1)
+        await world.pass_time(1_100, 100)
+        assert len(world.targets.values()) == 8, "a new epoch begins again at 0"
+
+    run(scenario())
+
+
+def test_transactions_count_when_they_are_committed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.hand_in([Sent(b"committed", SECOND)], producer_id=1, sequence=0, transactional=True)
+        world.hand_in([Sent(b"aborted", SECOND)], producer_id=2, sequence=0, transactional=True)
+        world.hand_in([Sent(b"open", SECOND)], producer_id=3, sequence=0, transactional=True)
+        world.hand_in([Sent(b"plain", SECOND)])
+        await world.settle()
+        assert world.coordinator.describe().waiting == 1
+        world.end_transaction(1, committed=True)
+        world.end_transaction(2, committed=False)
+        await world.pass_time(1_100, 100)
+        assert world.targets.values() == [b"committed", b"plain"]
+        world.restart()
+        await world.pass_time(1_000, 100)
+        world.end_transaction(3, committed=True)
+        await world.pass_time(100, 100)
+        assert world.targets.values() == [b"committed", b"plain", b"open"], "begun before the start, ended after it"
+        world.restart()
+        await world.pass_time(1_000, 100)
+        assert len(world.targets.values()) == 3
+
+    run(scenario())
+
+
+def test_a_cancel_is_for_what_was_sent_before_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.hand_in([Sent(b"old", SECOND, b"id"), Sent(b"other", SECOND, b"other")])
+        world.hand_in([Sent(None, -1, b"id"), Sent(b"new", SECOND, b"id")])
+        await world.settle()
+        world.restart()
+        await world.pass_time(1_100, 100)
+        assert world.targets.values() == [b"other", b"new"]
+        await world.calm()
+        assert world.coordinator.describe().waiting == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("point", [each for each in DelayedPoint if each.name not in ("CARRIED", "TRIMMED")])
+def test_a_kill_at_any_step_neither_loses_nor_doubles(tmp_path: Path, point: DelayedPoint) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        for round_number in range(2):  # and once more
+            world.kill_at = point
+            due = world.clock.now_ms() + 1_000
+            records = [Sent(b"%d-%d" % (round_number, number), due) for number in range(5)]
+            answers = world.hand_in(records, producer_id=7, sequence=10 * round_number)
+            await world.settle()
+            if answers != [None]:
+                world.restart()
+                await world.settle()
+                again = world.hand_in(records, producer_id=7, sequence=10 * round_number)
+                await world.settle()
+                assert again == [None]
+            await world.pass_time(1_500, 100)
+            world.restart()
+            await world.pass_time(1_000, 100)
+            assert world.kill_at is None, "the point was reached"
+        assert world.targets.values() == [b"%d-%d" % (r, n) for r in range(2) for n in range(5)]
+        assert world.coordinator.describe().waiting == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("error", [NotEnoughReplicasError(), RequestTimedOutError(), KafkaStorageError()])
+@pytest.mark.parametrize("is_appended", [False, True])
+def test_an_append_to_the_target_that_fails_is_repeated(tmp_path: Path, error: KafkaError, is_appended: bool) -> None:
+    """Once and again, whether or not the target has the records."""
+
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        faults = world.targets.faults_after if is_appended else world.targets.faults
+        for number in range(2):
+            faults += [error, error]
+            world.hand_in([Sent(b"%d" % number, world.clock.now_ms() + 100)])
+            await world.pass_time(5_000, 100)
+        assert world.targets.values() == [b"0", b"1"]
+        assert world.coordinator.describe().waiting == 0
+
+    run(scenario())
+
+
+def test_a_journal_that_cannot_be_written_delays_and_nothing_else(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        for number in range(2):
+            world.hand_in([Sent(b"%d" % number, world.clock.now_ms() + 1_000)])
+            await world.settle()
+            world.led.files.fail_at_call = world.led.files.calls + 1
+            refused = world.hand_in([Sent(b"refused", SECOND)], producer_id=7, sequence=number)
+            await world.pass_time(3_000, 100)
+            assert refused == ["KAFKA_STORAGE_ERROR"]
+            assert len(world.targets.values()) == 2 * number, "no intent, no hand-over"
+            world.led.files.fail_at_call = None
+            again = world.hand_in([Sent(b"again%d" % number, SECOND)], producer_id=7, sequence=number)
+            await world.pass_time(8_000, 100)
+            assert again == [None]
+            assert sorted(world.targets.values()[-2:]) == [b"%d" % number, b"again%d" % number]
+
+    run(scenario())
+
+
+def test_a_load_that_fails_is_repeated(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.hand_in([Sent(b"a", SECOND)])
+        await world.settle()
+        world.coordinator.close()
+        world.read_faults = [KafkaStorageError("one"), OSError("two")]
+        world.restart()
+        await world.settle()
+        assert world.hand_in([Sent(b"b", SECOND)]) == ["COORDINATOR_LOAD_IN_PROGRESS"]
+        await world.pass_real_time(lambda: world.coordinator.is_loaded)
+        world.read_faults = [KafkaStorageError("the records of a round")]
+        await world.pass_time(4_000, 100)
+        assert world.targets.values() == [b"a"]
+        world.restart()
+        world.coordinator.close()
+        assert world.hand_in([Sent(b"c", SECOND)]) == ["NOT_COORDINATOR"]
+        await world.pass_time(2_000, 100)
+        assert world.targets.values() == [b"a"]
+
+    run(scenario())
+
+
+def test_a_record_that_is_too_large_for_its_target_becomes_a_dead_letter_alone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.targets.largest_bytes = 2_000
+        world.targets.dead_letter_faults = [NotEnoughReplicasError()]
+        sizes = [100, 150, 5_000, 120, 90]
+        world.hand_in([Sent(b"%d" % number * size, SECOND) for number, size in enumerate(sizes)])
+        await world.pass_time(1_500, 20)
+        await world.pass_real_time(lambda: world.targets.values((DEAD_LETTERS, 0)) != [])
+        assert [value[:1] for value in world.targets.values() if value] == [b"0", b"1", b"3", b"4"]
+        (dead,) = world.targets.records((DEAD_LETTERS, 0))
+        assert dead[2] == b"2" * 5_000
+        assert dict(dead[3])["kafkalake-dead-letter-reason"] == b"MESSAGE_TOO_LARGE"
+        assert dict(dead[3])["kafkalake-dead-letter-partition"] == b"0"
+        world.hand_in([Sent(b"z", START_MS)])
+        await world.pass_time(1_500, 100)
+        world.restart()
+        await world.pass_time(1_500, 100)
+        assert world.targets.values()[-1] == b"z"
+        assert (len(world.targets.values()), len(world.targets.values((DEAD_LETTERS, 0)))) == (5, 1)
+        assert (world.seen.dead, world.coordinator.describe().waiting) == (1, 0)
+
+    run(scenario())
+
+
+def test_records_of_a_deleted_topic_become_dead_letters_after_a_time(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.targets.limits[ORDERS] = None
+        world.targets.always = UnknownTopicIdError()
+        world.hand_in([Sent(b"a", SECOND), Sent(b"b", SECOND)])
+        await world.pass_time(25_000, 500)
+        assert world.targets.values((DEAD_LETTERS, 0)) == [], "it may be a topic that is not known here yet"
+        world.hand_in([Sent(b"c", START_MS)])
+        await world.pass_time(15_000, 500)
+        await world.pass_real_time(lambda: len(world.targets.values((DEAD_LETTERS, 0))) == 3)
+        assert world.targets.values((DEAD_LETTERS, 0)) == [b"a", b"b", b"c"]
+        await world.calm()
+        assert world.coordinator.describe().waiting == 0
+
+    run(scenario())
+
+
+def test_a_topic_that_is_known_again_gets_its_records(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.targets.limits[ORDERS] = None
+        world.targets.always = UnknownTopicIdError()
+        world.hand_in([Sent(b"a", SECOND)])
+        await world.pass_time(20_000, 500)
+        world.targets.limits[ORDERS] = 1 << 20
+        await world.pass_time(20_000, 500)
+        world.targets.always = None
+        await world.pass_time(10_000, 500)
+        assert world.targets.values() == [b"a"]
+
+    run(scenario())
+
+
+def test_a_target_that_has_lost_records_is_handed_over_to_in_a_new_epoch(tmp_path: Path) -> None:
+    """As after an unclean election: the sequences that follow the lost ones are refused."""
+
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        for number in range(2):
+            world.hand_in([Sent(b"%d" % number, world.clock.now_ms() + 100)])
+            await world.pass_time(1_000, 100)
+        world.targets.lose_all(TARGET)
+        world.hand_in([Sent(b"x", world.clock.now_ms() + 100)])
+        await world.pass_time(1_000, 100)
+        world.targets.forget_last_batch(TARGET)
+        for number in range(2):
+            world.hand_in([Sent(b"later%d" % number, world.clock.now_ms() + 100)])
+            await world.pass_time(1_000, 100)
+        assert world.targets.values() == [b"x", b"later0", b"later1"]
+
+    run(scenario())
+
+
+def test_a_batch_is_as_large_as_its_target_takes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.hand_in([Sent(b"%04d" % number, SECOND) for number in range(5_000)])
+        await world.pass_time(1_500, 100)
+        assert world.targets.values() == [b"%04d" % number for number in range(5_000)]
+        assert [rows for _, rows in world.targets.appends] == [2_000, 2_000, 1_000]
+
+    run(scenario())
+
+
+def test_producer_ids_of_journal_partitions_differ() -> None:
+    ids = {hand_over_producer_id((topic, index)) for topic in (ORDERS, DEAD_LETTERS) for index in range(200)}
+    assert len(ids) == 400
+    assert min(ids) >= 1 << 62
+    assert max(ids) < 1 << 63
+
+
+def test_records_that_are_late_come_in_order(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        dues = [5, 3, 9, 3, 7_200_000, 90_000_000, 61_000]
+        for number, due in enumerate(dues):
+            world.hand_in([Sent(b"%d" % number, START_MS + due)])
+        await world.settle()
+        world.coordinator.close()
+        world.clock.advance(100_000_000)
+        world.restart()
+        await world.calm()
+        assert world.targets.values() == [b"1", b"3", b"0", b"2", b"6", b"4", b"5"]
+
+    run(scenario())
+
+
+def test_none_is_early_when_the_wall_clock_goes_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.hand_in([Sent(b"a", START_MS + 10_000)])
+        await world.settle()
+        world.clock.jump(-20_000)
+        await world.pass_time(20_000, 1_000)
+        assert world.targets.values() == []
+        world.clock.jump(20_000)
+        await world.pass_time(31_000, 1_000)
+        assert world.targets.values() == [b"a"], "within the time between two looks"
+
+    run(scenario())
+
+
+def test_a_small_world_is_the_same_with_far_entries_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr("kafkalake.broker.delayed.coordinator.IN_MEMORY_MAX", 3)
+        world = await started(tmp_path)
+        world.hand_in([Sent(b"%02d" % number, START_MS + 7_200_000 * (number % 5)) for number in range(20)])
+        await world.settle()
+        assert list((tmp_path / "journal").glob("*.tmp"))
+        await world.pass_time(5 * 7_200_000, 600_000)
+        assert world.targets.values() == [b"%02d" % number for number in sorted(range(20), key=lambda n: n % 5)]
+        assert not list((tmp_path / "journal").glob("*.tmp"))
 
     run(scenario())
