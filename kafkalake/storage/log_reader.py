@@ -177,7 +177,8 @@ class LogReader:
             for segment in listed.from_offset(offset):
                 if segment.base_offset >= end_offset:
                     return
-                end = min(listed.end_of(segment.base_offset, self._state.log_end_offset), end_offset)
+                is_active = segment is listed.active
+                end = end_offset if is_active else min(listed.end_of(segment.base_offset, end_offset), end_offset)
                 yield from SegmentReader(segment).messages(max(offset, segment.base_offset), end, columns)
 
     @property

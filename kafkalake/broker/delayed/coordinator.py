@@ -225,12 +225,16 @@ class JournalCoordinator:
         log = self.partition.log
         state = JournalState(log.log_start_offset, DueIndex(self._host.clock.now_ms(), self._files, IN_MEMORY_MAX))
         while state.position < log.high_watermark and not self._is_closed:
+            state.skip(log.log_start_offset)
+            begin = state.position
             try:
                 for messages in log.scan(state.position, log.high_watermark, COLUMNS):
                     state.follow(messages)
                     if self._is_closed:
                         break
-            except CorruptSegmentError:
+            except CorruptSegmentError as error:
+                logger.warning("journal of delayed delivery is read around damage error=%s", error)
+            if state.position == begin:
                 self._take_in(state, FOLLOW_BYTES)
         return state
 

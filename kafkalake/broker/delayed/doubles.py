@@ -113,7 +113,7 @@ def _in_order(earlier: tuple[int, ...], sequence: int) -> tuple[int, ...]:
 
 
 def _newest(fields: Fields) -> Int64s:
-    """Return the places of the last `BATCHES_REMEMBERED` rows of each producer of a source, ascending."""
+    """Return the places of the last rows of each producer of a source, ascending: twice as many as remembered, in any order."""
     producers = np.zeros(len(fields), dtype=[("id", "V16"), ("partition", "<i4"), ("producer", "<i8")])
     producers["id"], producers["partition"] = fields["source_id"], fields["source_partition"]
     producers["producer"] = fields["producer_id"]
@@ -122,5 +122,5 @@ def _newest(fields: Fields) -> Int64s:
     order = np.argsort(of_row, kind="stable")
     sorted_rows = of_row[order]
     ends = np.searchsorted(sorted_rows, sorted_rows, side="right")
-    found: Int64s = np.sort(order[ends - np.arange(len(order)) <= BATCHES_REMEMBERED])
+    found: Int64s = np.sort(order[ends - np.arange(len(order)) <= 2 * BATCHES_REMEMBERED])
     return found

@@ -108,15 +108,14 @@ class TargetLogs:
         self._lost += 1
         del self._logs[target]
 
-    def forget_last_batch(self, target: PartitionId[UUID]) -> None:
-        """Let a target have another sequence of each producer than it had."""
+    def append_others(self, target: PartitionId[UUID]) -> None:
+        """Let a target have other records under the next sequences of each producer."""
         log = self.log(target)
         for producer_id, state in log.producers():
             batch = simple_batch(
-                [b"lost"], producer_id=producer_id, epoch=state.epoch, sequence=state.batches[-1].last_sequence + 1
+                [b"lost"] * 3, producer_id=producer_id, epoch=state.epoch, sequence=state.batches[-1].last_sequence + 1
             )
             assert isinstance(log.append([batch], 0)[0], AppendResult)
-        # It was never acknowledged: the watermark stays below it, and its place is seen by nobody.
         log.advance_high_watermark(log.log_end_offset)
 
     def records(self, target: PartitionId[UUID]) -> list[Row]:
