@@ -18,7 +18,7 @@ from typing import Protocol
 from kafkalake.client.address import CONNECT_TIMEOUT_MS, Address
 from kafkalake.client.peer_connection import PeerConnection, open_connection
 from kafkalake.client.requests import A, ClientApi, Q
-from kafkalake.errors import BrokerUnavailableError, ResponseTimedOutError, as_value
+from kafkalake.errors import BrokerRefusedError, BrokerUnavailableError, ResponseTimedOutError, as_value
 
 
 class Channel(Enum):
@@ -72,7 +72,7 @@ class ConnectedPeers:
         """`address`: returns the address of a broker, None if it has none. It is asked for each request.
 
         `request_timeout_ms`: returns the timeout of a request without its own. `lost` is called with a broker's id when that
-        broker, or the network, ended a connection.
+        broker, or the network, ended a connection, and when nothing listens at its address.
         """
         self._address = address
         self._client_id = client_id
@@ -131,11 +131,17 @@ class ConnectedPeers:
         failed = opening.task.cancelled() or opening.task.exception() is not None
         if failed and self._openings.get(key) is opening:
             del self._openings[key]
+        if opening.is_refused:
+            self._note_loss(key)
 
     def _ended(self, key: _Key, opening: _Opening, by_peer: bool) -> None:
         if self._openings.get(key) is opening:
             del self._openings[key]
-        if by_peer and self._lost is not None and not self._is_stopped:
+        if by_peer:
+            self._note_loss(key)
+
+    def _note_loss(self, key: _Key) -> None:
+        if self._lost is not None and not self._is_stopped:
             self._lost(key[0])
 
     def _forget(self, key: _Key) -> None:
@@ -152,6 +158,11 @@ class _Opening:
         self.task = asyncio.get_running_loop().create_task(
             open_connection(address, client_id, CONNECT_TIMEOUT_MS / 1000, ended)
         )
+
+    @property
+    def is_refused(self) -> bool:
+        """Return whether it could not be opened because nothing listens."""
+        return not self.task.cancelled() and isinstance(self.task.exception(), BrokerRefusedError)
 
     def connection(self) -> PeerConnection:
         """Return the open connection. Raise `BrokerUnavailableError` if it could not be opened."""

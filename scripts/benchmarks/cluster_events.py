@@ -156,13 +156,22 @@ def _broker_returns(cluster: Cluster) -> float:
     topic = f"single-{uuid.uuid4().hex[:8]}"
     client = _admin(*cluster.brokers)
     assert _create(client, topic, partitions=6)
-    partitions = client.list_topics(topic, timeout=10).topics[topic].partitions
-    led = next(index for index, each in partitions.items() if each.leader == victim.broker_id)
+
+    led: list[int] = []
+
+    def is_led_by_victim() -> bool:
+        partitions = (
+            client.list_topics(topic, timeout=10).topics[topic].partitions
+        )  # of some broker, which learns of it later
+        led[:] = [index for index, each in partitions.items() if each.leader == victim.broker_id]
+        return bool(led)
+
+    wait_until(is_led_by_victim, timeout_s=TIMEOUT_S)
     victim.kill()
     began_s = time.monotonic()
     victim.launch()
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "message.timeout.ms": 60_000})
-    producer.produce(topic, b"x", partition=led)
+    producer.produce(topic, b"x", partition=led[0])
     assert producer.flush(TIMEOUT_S) == 0
     took_s = time.monotonic() - began_s
     victim.wait_until_ready()

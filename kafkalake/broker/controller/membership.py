@@ -118,6 +118,8 @@ class Membership:
         self._looking = asyncio.Lock()
         self._next_look: asyncio.Future[None] | None = None
         self._claiming = asyncio.Lock()
+        self._looking_for: set[int] = set()
+        """The brokers of which the controller here finds out whether they have ended."""
 
     @property
     def broker_epoch(self) -> int:
@@ -289,7 +291,7 @@ class Membership:
             logger.warning("registration failed error=%s", error)
 
     def lost(self, broker_id: int) -> None:
-        """Handle a connection that another broker, or the network, has ended."""
+        """Handle a connection that another broker, or the network, has ended, or that nothing listens for."""
         if self._config().broker_connection_fencing_enable and self._here is not None:
             if self.controller.is_active:
                 self._work(self._fence_if_gone(broker_id))
@@ -298,8 +300,14 @@ class Membership:
 
     async def _fence_if_gone(self, broker_id: int) -> None:
         broker = self.newest.brokers.get(broker_id)
-        if broker is not None and not broker.is_fenced and await self.others.is_gone(broker_id):
-            await self.controller.fence(broker, "its connections are refused")
+        if broker is None or broker.is_fenced or broker_id in self._looking_for:
+            return
+        self._looking_for.add(broker_id)  # the look itself finds that connections are refused
+        try:
+            if await self.others.is_gone(broker_id):
+                await self.controller.fence(broker, "its connections are refused")
+        finally:
+            self._looking_for.discard(broker_id)
 
     async def _claim_if_without_controller(self) -> None:
         """Become the controller if the one that is known has ended, or the other brokers miss it too."""
