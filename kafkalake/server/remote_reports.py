@@ -47,6 +47,9 @@ class RemoteReports:
         )
         return Status(frozenset(kind for kind in Kind if kind in answer.changed), answer.is_marked)
 
+    async def quieten(self, controller_epoch: int) -> bool:
+        return (await self._ask(controller_epoch, Step.QUIETEN)).is_quiet
+
     async def hold(self, controller_epoch: int) -> HeldWaves:
         answer = await self._ask(controller_epoch, Step.HOLD)
         return HeldWaves(frozenset(answer.coordinated), ended_transactions(answer))

@@ -28,6 +28,7 @@ class Step(IntEnum):
     HOLD = 1
     REPORT = 2
     RELEASE = 3
+    QUIETEN = 4
 
 
 def topics_of(partitions: Iterable[TopicPartition]) -> list[ReportedTopic]:

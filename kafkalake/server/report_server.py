@@ -40,6 +40,8 @@ class ReportServer:
                 )
                 status = await reports.poll(epoch, acknowledged)
                 return ReportChangesResponse(changed=sorted(status.changed), is_marked=status.is_marked)
+            case Step.QUIETEN:
+                return ReportChangesResponse(is_quiet=await reports.quieten(epoch))
             case Step.HOLD:
                 return held_response(await reports.hold(epoch))
             case Step.REPORT if asked.kind in list(Kind):

@@ -79,6 +79,10 @@ class BrokerReports:
         self._reached(ReportPoint.ACKNOWLEDGED)
         return self.status
 
+    async def quieten(self, controller_epoch: int) -> bool:
+        self._follow(controller_epoch)
+        return await wait_for_call(self._waves.beginnings.hold)
+
     async def hold(self, controller_epoch: int) -> HeldWaves:
         self._follow(controller_epoch)
         await wait_for_call(self._waves.hold)

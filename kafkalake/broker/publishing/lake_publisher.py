@@ -37,6 +37,7 @@ from kafkalake.broker.publishing.reports import (
     Status,
 )
 from kafkalake.broker.publishing.shown_partitions import has_all_coordinators, leader_of, shown_partitions
+from kafkalake.broker.publishing.standstill import Standstill
 from kafkalake.broker.transactions.cut import UNKNOWN, Cut, EndedTransaction, LogEnds, decide_cut
 from kafkalake.clock import Clock
 from kafkalake.cluster.image import NO_LEADER, ClusterImage
@@ -89,6 +90,7 @@ class _Term:
         self.acknowledged: dict[int, Acknowledgement] = {}
         self.unanswered_ms: dict[int, int] = {}
         self.log_ends: LogEnds = {}
+        self.standstill = Standstill()
         self.has_rows_of: frozenset[str] = frozenset()
         """The topics of the last publish."""
         self._topics_of: ClusterImage | None = None
@@ -268,6 +270,7 @@ class LakePublisher:
     async def _publish_partitions(self, term: _Term, statuses: Mapping[int, Status]) -> int:
         held: dict[int, HeldWaves] | None = None
         if any(status.is_marked for status in statuses.values()):
+            await self._quieten(term, statuses)
             held = await self._ask(term, statuses, lambda _, broker: broker.hold(term.epoch))
             self._reached(PublishPoint.HELD)
         try:
@@ -293,6 +296,13 @@ class LakePublisher:
             term.acknowledge(broker_id, report.sequence, cut, () if held is None else held[broker_id].transactions)
         return cost_ms
 
+    async def _quieten(self, term: _Term, statuses: Mapping[int, Status]) -> None:
+        """Wait until no transaction is open, if what hides transactions has not moved for long. They begin again with `release`."""
+        if term.standstill.is_due(self._clock.monotonic_ms()):
+            answers = await self._ask(term, statuses, lambda _, broker: broker.quieten(term.epoch))
+            is_quiet = answers.keys() == statuses.keys() and all(answers.values())
+            term.standstill.tried(self._clock.monotonic_ms(), is_quiet=is_quiet)
+
     def _image_of(self, term: _Term) -> ClusterImage:
         """Return the newest image, which is not older than any report. Raise `NotControllerError` if the term has ended."""
         image = self._controlled()
@@ -312,6 +322,7 @@ class LakePublisher:
         log_ends = term.log_ends
         cut: Cut = await self._run_blocking(lambda: decide_cut(transactions, partitions, log_ends))
         term.log_ends = cut.log_ends
+        term.standstill.published(cut.positions, self._clock.monotonic_ms())
         return cut
 
     # Journals

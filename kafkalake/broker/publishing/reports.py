@@ -97,6 +97,10 @@ class ReportingBroker(Protocol):
         """Take an acknowledgement, and return what there is to report."""
         ...
 
+    async def quieten(self, controller_epoch: int) -> bool:
+        """Begin no transaction until `release`, but for a short time at most. Return True once none is open, False if one stays."""
+        ...
+
     async def hold(self, controller_epoch: int) -> HeldWaves:
         """Begin no wave of markers until `release`, but for a short time at most. Return when those under way have ended."""
         ...

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
@@ -77,6 +78,7 @@ class TransactionCoordinator:
         self.config = config
         self.clock = clock
         self._markers = markers
+        self._waves = waves
         self._reached = reached
         self.table = TransactionTable(
             lambda: journal.partitions,
@@ -136,6 +138,10 @@ class TransactionCoordinator:
             entry = self._entry(transactional_id)
         except KafkaError as error:
             reply(type(error))
+            return
+        if entry.transaction.may_begin and self._waves.beginnings.has_to_wait(
+            partial(self.add_partitions, transactional_id, producer, partitions, reply, client_version=client_version)
+        ):
             return
         entry.transaction.add_partitions(producer, partitions, client_version, reply)
         self.effects.run(entry)

@@ -95,9 +95,12 @@ class TransactionTable(JournaledTable[TransactionEntry, ChangedTransaction]):
     def _note_wave(self, partition: int, position: int, record: TransactionRecord, *, loading: bool) -> None:
         if record.state is State.PREPARE_COMMIT:
             self._waves.committed(partition, position, record.producer_id, record.partitions, loading=loading)
-        elif record.state.is_settled:
-            for producer_id in (record.producer_id, record.previous_producer_id):
-                self._waves.completed(partition, producer_id)
+        if not record.state.is_settled:
+            self._waves.beginnings.began(partition, record.producer_id)
+            return
+        for producer_id in (record.producer_id, record.previous_producer_id):
+            self._waves.completed(partition, producer_id)
+            self._waves.beginnings.ended(partition, producer_id)
 
     def end(self, partition: int) -> list[TransactionEntry]:
         self._waves.forget(partition)

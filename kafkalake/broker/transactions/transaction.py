@@ -111,6 +111,11 @@ class Transaction:
         """
         return self._closed or (self._step is None and (self.current is None or not self.current.state.is_prepared))
 
+    @property
+    def may_begin(self) -> bool:
+        """Return whether no transaction is open or being ended."""
+        return self._step is None and self.current is not None and self.current.state.is_settled
+
     def accepts(self, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> bool:
         """Return whether the producer may write to the partitions: they are added, and the transaction is not being ended."""
         current, step = self.current, self._step

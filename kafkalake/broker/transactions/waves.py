@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.journal import Timers
+from kafkalake.broker.transactions.beginnings import Beginnings
 from kafkalake.broker.transactions.cut import (
     UNFINISHED,
     UNKNOWN,
@@ -108,6 +109,7 @@ class Waves:
     """The waves of one broker. Used by the event loop's thread only."""
 
     def __init__(self, timers: Timers) -> None:
+        self.beginnings = Beginnings(timers)
         self._timers = timers
         self._committed: defaultdict[int, dict[int, _Committed]] = defaultdict(dict)
         """Those without a completion in the journal, by partition of the journal and producer id."""
@@ -150,6 +152,7 @@ class Waves:
 
     def forget(self, partition: int) -> None:
         """Forget the transactions of a partition of the journal that another broker leads now. That one finds them in it."""
+        self.beginnings.forget(partition)
         if not self._is_stopped:
             self._committed.pop(partition, None)
             self._ended.pop(partition, None)
@@ -236,8 +239,9 @@ class Waves:
         self.release()
 
     def release(self) -> bool:
-        """Let waves begin again, and return whether none did since the hold."""
+        """Let waves and transactions begin again, and return whether no wave did since the hold."""
         self._cancel()
+        self.beginnings.release()
         waiting, self._held_back = self._held_back, None
         self._drain()
         for begin in waiting or ():

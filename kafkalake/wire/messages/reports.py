@@ -30,6 +30,7 @@ class ReportChangesResponse(Response):
     changed: Sequence[int] = ()
     is_marked: bool = False
     was_held: bool = False
+    is_quiet: bool = False
     is_swapped: bool = False
     coordinated: Sequence[int] = ()
     transaction_partitions: Sequence[int] = ()

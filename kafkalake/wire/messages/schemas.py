@@ -272,6 +272,7 @@ class ReportChangesResponse:
     changed: tuple[i8, ...] = field(metadata={"kafka_type": "int8"})
     is_marked: bool = field(metadata={"kafka_type": "bool"})
     was_held: bool = field(metadata={"kafka_type": "bool"})
+    is_quiet: bool = field(metadata={"kafka_type": "bool"})
     is_swapped: bool = field(metadata={"kafka_type": "bool"})
     coordinated: tuple[i32, ...] = field(metadata={"kafka_type": "int32"})
     transaction_partitions: tuple[i32, ...] = field(metadata={"kafka_type": "int32"})

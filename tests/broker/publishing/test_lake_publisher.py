@@ -18,6 +18,7 @@ from kafkalake.broker.publishing.lake_publisher import LakePublisher
 from kafkalake.broker.publishing.lake_rows import LakeRows
 from kafkalake.broker.publishing.reports import Acknowledgement, HeldWaves, Kind, PartitionReport, Status
 from kafkalake.broker.publishing.shown_partitions import has_all_coordinators, shown_partitions
+from kafkalake.broker.publishing.standstill import PAUSE_MS_MAX, STANDSTILL_MS
 from kafkalake.broker.publishing.unpublished import UnpublishedChanges
 from kafkalake.broker.transactions.cut import EndedTransaction, Shown
 from kafkalake.broker.transactions.waves import Waves
@@ -66,12 +67,18 @@ class ScriptedBroker:
         self.transactions = transactions
         self.is_marked = True
         self.fails = ""
+        self.is_quiet = False
+        self.quietened = 0
         self.acknowledged = Acknowledgement()
         self.status = Status(frozenset({Kind.PARTITIONS}), True)
 
     async def poll(self, controller_epoch: int, acknowledged: Acknowledgement) -> Status:
         self.acknowledged = acknowledged
         return Status(frozenset({Kind.PARTITIONS}), self.is_marked)
+
+    async def quieten(self, controller_epoch: int) -> bool:
+        self.quietened += 1
+        return self.is_quiet
 
     async def hold(self, controller_epoch: int) -> HeldWaves:
         self._answer("hold")
@@ -114,9 +121,9 @@ class Rounds:
     def every(self, name: str, pause_ms: object, check: Callable[[], Awaitable[object] | None]) -> None:
         self._check = check
 
-    async def publish(self) -> list[int]:
+    async def publish(self, after_ms: int = 10_000) -> list[int]:
         """Take a round and return the published last stable offsets."""
-        self.clock.advance(10_000)
+        self.clock.advance(after_ms)
         under_way = self._check()
         assert under_way is not None
         await under_way
@@ -139,6 +146,28 @@ def test_what_an_open_transaction_hides_in_one_partition_is_hidden_in_the_other_
         assert await rounds.publish() == [4, 2]
         await rounds.publish()
         assert second.acknowledged == Acknowledgement({Kind.PARTITIONS: 7}, frozenset(), frozenset())
+
+    asyncio.run(scenario())
+
+
+def test_positions_that_stand_still_have_all_brokers_begin_no_transaction_for_a_moment() -> None:
+    async def scenario() -> None:
+        rounds = Rounds()
+        await rounds.publish()
+        counts = []
+        for _ in range(8):
+            await rounds.publish(STANDSTILL_MS // 2)
+            counts.append(rounds.brokers[1].quietened)
+        assert counts == [0, 1, 1, 1, 1, 2, 2, 2], "at longer and longer intervals"
+        for each in rounds.brokers:
+            each.is_quiet = True
+        await rounds.publish(PAUSE_MS_MAX)
+        await rounds.publish(STANDSTILL_MS)
+        assert [each.quietened for each in rounds.brokers] == [4, 4]
+        rounds.brokers[0].row = row(0, 4, 4)
+        await rounds.publish(STANDSTILL_MS)
+        await rounds.publish(STANDSTILL_MS)
+        assert rounds.brokers[1].quietened == 5, "nothing is hidden any more"
 
     asyncio.run(scenario())
 
