@@ -64,7 +64,9 @@ class Fire:
     `counts` says what was done to them and what they said.
     """
 
-    def __init__(self, broker: BrokerProcess, topic: str, seed: int, protocol: str | None = None) -> None:
+    def __init__(
+        self, broker: BrokerProcess, topic: str, seed: int, protocol: str | None = None, replicas: int = 1
+    ) -> None:
         self.broker = broker
         self.input, self.output, self.group = f"{topic}-input", f"{topic}-output", f"{topic}-copiers"
         self.counts: Counter[str] = Counter()
@@ -72,7 +74,7 @@ class Fire:
         self.protocol = protocol or self._randomness.choice(PROTOCOLS)
         self._seed = seed
         for name in (self.input, self.output):
-            create_topic(broker.bootstrap_servers, name, PARTITIONS)
+            create_topic(broker.bootstrap_servers, name, PARTITIONS, replicas=replicas)
         self._feeder = RecordingProducer(broker.bootstrap_servers, self.input, PARTITIONS, value_bytes=20, pause_s=0.04)
         self._copiers: list[Copier] = []
         self._frozen: dict[int, float] = {}

@@ -45,10 +45,14 @@ class Client(Protocol):
     def bounds(self, servers: str, topic: str, partition: int) -> tuple[int, int]: ...
 
 
-def create_topic(servers: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
+def create_topic(
+    servers: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None, replicas: int = 1
+) -> None:
     """Create a topic and wait until the broker has said yes."""
     admin = AdminClient({"bootstrap.servers": servers})
-    created = admin.create_topics([NewTopic(topic, partitions, 1, config=config or {})], operation_timeout=TIMEOUT_S)
+    created = admin.create_topics(
+        [NewTopic(topic, partitions, replicas, config=config or {})], operation_timeout=TIMEOUT_S
+    )
     created[topic].result(TIMEOUT_S)
 
 

@@ -134,6 +134,7 @@ def check_whole(brokers: list[Kafkalake], topic: str, load: TransactionLoad, fir
     check_published_once(brokers[0].lake)
 
 
+@pytest.mark.timeout(300 + 2 * KILL_S)
 def test_each_version_shows_whole_transactions_while_brokers_die(brokers: list[Kafkalake]) -> None:
     topic = new_topic(brokers, "whole")
     first = len(commit_times(brokers[0].lake, paths.PARTITIONS))

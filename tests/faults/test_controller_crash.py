@@ -1,4 +1,6 @@
-"""A broker is killed at each step of a registration, an election, a creation and a deletion: life goes on, and it comes back."""
+"""A broker is killed at each step of a registration, an election, a creation, a deletion and the load of a coordinator: life goes
+on, and it comes back.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_reference import BROKERS, BrokerFailed, Cluster, Kafkalake, kafkalake_cluster
 from long_runs import first_of
 from waiting import wait_until
 
+from kafkalake.broker.coordination.journal import journal_partition
 from kafkalake.broker.transactions.fault_points import KILL_AT
+from kafkalake.internal_topics import TRANSACTION_JOURNAL
 from kafkalake.metadata.delta import DeltaMetadataStore
 
 pytestmark = pytest.mark.process
@@ -21,6 +25,7 @@ pytestmark = pytest.mark.process
 SETTINGS = {
     "broker.session.timeout.ms": "3000",
     "default.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
 }
 
 
@@ -168,3 +173,37 @@ def test_a_registration_is_repeated_by_the_next_process(cluster: Brokers) -> Non
     cluster.restart_killed()
     create(cluster, "registered")
     cluster.check("registered")
+
+
+@pytest.mark.parametrize("step", first_of(["coordinator-load-read", "coordinator-load-begun", "coordinator-loaded"], 1))
+def test_a_transaction_outlives_the_coordinators_that_die_as_they_take_over(cluster: Brokers, step: str) -> None:
+    topic = f"loaded-{step}"
+    create(cluster, topic)
+    servers = ",".join(each.bootstrap_servers for each in cluster.brokers)
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": step, "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for partition in range(3):
+        producer.produce(topic, b"x", partition=partition)
+    assert producer.flush(30) == 0
+    journal = cluster.admin().list_topics(TRANSACTION_JOURNAL, timeout=10).topics[TRANSACTION_JOURNAL].partitions
+    coordinator = journal[journal_partition(step, len(journal))].leader
+    cluster.arm(step, *(number for number in range(BROKERS) if number != coordinator))
+    cluster.brokers[coordinator].kill()
+    wait_until(lambda: len(cluster.killed()) > 1, timeout_s=30)
+    cluster.restart_killed()
+    cluster.arm("", *range(BROKERS))
+    producer.commit_transaction(60)
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": step, "isolation.level": "read_committed"})
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(3)])
+        found: set[int | None] = set()
+
+        def is_read() -> bool:
+            found.update(each.partition() for each in consumer.consume(3, 0.5) if each.error() is None)
+            return found == {0, 1, 2}
+
+        wait_until(is_read, timeout_s=30)
+    finally:
+        consumer.close()
+    cluster.check(topic)

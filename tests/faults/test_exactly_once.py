@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from exactly_once import BROKER_SETTINGS, PARTITIONS, Fire, check_exactly_once, read_committed
+from kafka_reference import BROKERS, Cluster, Kafkalake, kafkalake_cluster
 
 from kafkalake.dataset import topic_reader
 
@@ -21,11 +24,40 @@ FIRE_S = float(os.environ.get("FIRE_S", "10"))
 SEED = int(os.environ.get("FIRE_SEED") or random.randrange(1_000_000))
 
 
+class OneOfThree:
+    """Three brokers of a lake as the one that dies, which is another one each time."""
+
+    def __init__(self, cluster: Cluster[Kafkalake], chance: random.Random) -> None:
+        self.bootstrap_servers = cluster.bootstrap_servers
+        self.lake = cluster.brokers[0].lake
+        self._brokers = cluster.brokers
+        self._chance = chance
+        self._victim = cluster.brokers[0]
+
+    def kill(self) -> None:
+        self._victim = self._chance.choice(self._brokers)
+        self._victim.kill()
+
+    def start(self) -> None:
+        self._victim.start()
+
+
 def test_each_input_is_copied_exactly_once_while_copiers_and_broker_are_killed(
     kafkalake_broker: Callable[..., Any], topic: str, spark: SparkSession
 ) -> None:
-    broker = kafkalake_broker(settings=BROKER_SETTINGS)
-    fire = Fire(broker, topic, SEED, os.environ.get("FIRE_PROTOCOL"))
+    check_copies(kafkalake_broker(settings=BROKER_SETTINGS), topic, spark)
+
+
+@pytest.mark.long
+def test_each_input_is_copied_exactly_once_while_copiers_and_any_of_three_brokers_are_killed(
+    tmp_path: Path, topic: str, spark: SparkSession
+) -> None:
+    with kafkalake_cluster(tmp_path, BROKER_SETTINGS) as cluster:
+        check_copies(OneOfThree(cluster, random.Random(SEED)), topic, spark, replicas=BROKERS)
+
+
+def check_copies(broker: Any, topic: str, spark: SparkSession, replicas: int = 1) -> None:
+    fire = Fire(broker, topic, SEED, os.environ.get("FIRE_PROTOCOL"), replicas)
     print(f"FIRE_SEED={SEED} FIRE_S={FIRE_S:g} FIRE_PROTOCOL={fire.protocol}", flush=True)
     fire.burn(FIRE_S)
     print(dict(fire.counts), flush=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
 from kafkalake.broker.admin.topic_admin import TopicAdmin
@@ -66,7 +67,7 @@ class JournalLifecycle(Generic[E, R, C]):
     its creation, as does the number of partitions of `writer`. `published` reads Delta's rows.
     `keep(index, position)` writes records again that a trim would lose, and waits until they are durable. It may raise a
     `KafkaError`. `loaded` is called when partitions were loaded after the start, `resigned` with the entries of one that
-    was unloaded before the stop.
+    was unloaded before the stop, `reached` at each point of a load.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class JournalLifecycle(Generic[E, R, C]):
         loaded: Callable[[], None] = lambda: None,
         resigned: Callable[[Sequence[E]], None] = lambda entries: None,
         config: Mapping[str, str] | None = None,
+        reached: Callable[[Enum], None] = lambda point: None,
     ) -> None:
         self._name = name
         self._factor_setting = factor_setting
@@ -97,7 +99,7 @@ class JournalLifecycle(Generic[E, R, C]):
         self._keep = keep
         self._resigned = resigned
         self._published = published
-        self._loading = JournalLoading(host, writer, coordinator, published, loaded)
+        self._loading = JournalLoading(host, writer, coordinator, published, loaded, reached)
         self._creating = asyncio.Lock()
         self._is_ready = False
         self._trimming: set[int] = set()

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
@@ -41,6 +42,14 @@ R = TypeVar("R")
 C = TypeVar("C", bound=Changed)
 
 
+class LoadPoint(Enum):
+    """Points for crash tests between the steps of a load. The values name them in `KAFKALAKE_KILL_AT`."""
+
+    BEGUN = "coordinator-load-begun"
+    READ = "coordinator-load-read"
+    LOADED = "coordinator-loaded"
+
+
 class LoadingHost(Protocol):
     """The parts of a broker that loading needs."""
 
@@ -61,7 +70,8 @@ class Published(Generic[C]):
 class JournalLoading(Generic[E, R, C]):
     """The loading of one journal. Runs on the event loop's thread.
 
-    `published` reads Delta and is called in a thread. `loaded` is called when partitions were loaded in the background.
+    `published` reads Delta and is called in a thread. `loaded` is called when partitions were loaded in the background,
+    `reached` at each point of that.
     """
 
     def __init__(
@@ -71,6 +81,7 @@ class JournalLoading(Generic[E, R, C]):
         coordinator: JournaledCoordinator[E, R, C],
         published: Callable[[], Published[C]],
         loaded: Callable[[], None],
+        reached: Callable[[Enum], None],
     ) -> None:
         self.damage_ends_at: dict[int, int] = {}
         """Journal partition -> the offset behind the damage found when it was loaded. Trimming removes the damage."""
@@ -79,6 +90,7 @@ class JournalLoading(Generic[E, R, C]):
         self._coordinator = coordinator
         self._published = published
         self._loaded = loaded
+        self._reached = reached
         self._given: dict[int, Shard] = {}
         self._work: asyncio.Task[None] | None = None
 
@@ -137,6 +149,7 @@ class JournalLoading(Generic[E, R, C]):
 
     async def _load_these(self, given: dict[int, Shard]) -> None:
         """Load the partitions of `given`. It has the shards to go on with if this raises."""
+        self._reached(LoadPoint.BEGUN)
         published: Published[C] = await self._host.run_blocking(self._published)
         replays: dict[int, JournalReplay] = {}
         for index in list(given):
@@ -151,8 +164,10 @@ class JournalLoading(Generic[E, R, C]):
         led = [replay for index, replay in replays.items() if self._is(index, given[index])]
         for replay in led:
             replay.run()  # what was appended while the others were read
+        self._reached(LoadPoint.READ)
         self._finish(led)
         self._loaded()
+        self._reached(LoadPoint.LOADED)
 
     async def _run(self, replay: JournalReplay, is_wanted: Callable[[], bool]) -> None:
         now_ns = self._host.clock.monotonic_ns

@@ -23,9 +23,9 @@ class Beginnings:
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._open: set[tuple[int, int]] = set()
-        """(partition of the journal, producer id)."""
-        self._lasting: set[tuple[int, int]] = set()
+        self._open: set[tuple[int, str]] = set()
+        """(partition of the journal, transactional id)."""
+        self._lasting: set[tuple[int, str]] = set()
         """Those that were open already when `hold` was tried last, in vain."""
         self._waiting: list[Callable[[], None]] | None = None
         self._quiet: Callable[[bool], None] | None = None
@@ -33,12 +33,12 @@ class Beginnings:
 
     # What the journal says
 
-    def began(self, partition: int, producer_id: int) -> None:
-        self._open.add((partition, producer_id))
+    def began(self, partition: int, transactional_id: str) -> None:
+        self._open.add((partition, transactional_id))
 
-    def ended(self, partition: int, producer_id: int) -> None:
-        self._open.discard((partition, producer_id))
-        self._lasting.discard((partition, producer_id))
+    def ended(self, partition: int, transactional_id: str) -> None:
+        self._open.discard((partition, transactional_id))
+        self._lasting.discard((partition, transactional_id))
         self._look()
 
     def forget(self, partition: int) -> None:

@@ -57,7 +57,7 @@ class TransactionService:
         self._host = host
         self._offsets = offsets
         config, settings = host.config, part_of(host.config, TransactionConfig)
-        watch = MarkerWatch()
+        watch, reached = MarkerWatch(), kill_as_asked(os.environ)
         self.waves = Waves(host.timers)
         self._coordinated_last: frozenset[int] | None = None
         self.markers = MarkerWriter(
@@ -81,7 +81,7 @@ class TransactionService:
             self.markers,
             host.producer_ids.next_id,
             self.waves,
-            kill_as_asked(os.environ),
+            reached,
         )
         self.orphans = Orphans(host, offsets, self.coordinator.table, self.markers, host.transaction_peers.known)
         self._remote = RemoteAdmission(host.topics, host.transaction_peers, host.timers, watch, settings.remote_wait_ms)
@@ -95,6 +95,7 @@ class TransactionService:
             self.coordinator.journaled,
             self._published,
             resigned=self._resigned,
+            reached=reached,
             config={"min.insync.replicas": str(config.transaction_state_log_min_isr)},
         )
 

@@ -89,18 +89,19 @@ class TransactionTable(JournaledTable[TransactionEntry, ChangedTransaction]):
                 self.forget(entry)
         if entry is not None:
             entry.position = position
+        if not isinstance(record, TransactionRecord) or record.state.is_settled:
+            self._waves.beginnings.ended(partition, record.transactional_id)
+        else:
+            self._waves.beginnings.began(partition, record.transactional_id)
         if isinstance(record, TransactionRecord):
             self._note_wave(partition, position, record, loading=shard.loading)
 
     def _note_wave(self, partition: int, position: int, record: TransactionRecord, *, loading: bool) -> None:
         if record.state is State.PREPARE_COMMIT:
             self._waves.committed(partition, position, record.producer_id, record.partitions, loading=loading)
-        if not record.state.is_settled:
-            self._waves.beginnings.began(partition, record.producer_id)
-            return
-        for producer_id in (record.producer_id, record.previous_producer_id):
-            self._waves.completed(partition, producer_id)
-            self._waves.beginnings.ended(partition, producer_id)
+        elif record.state.is_settled:
+            for producer_id in (record.producer_id, record.previous_producer_id):
+                self._waves.completed(partition, producer_id)
 
     def end(self, partition: int) -> list[TransactionEntry]:
         self._waves.forget(partition)

@@ -42,14 +42,14 @@ def m() -> Moment:
 
 def test_none_begins_until_those_that_are_open_have_ended_and_the_positions_are_taken(m: Moment) -> None:
     m.begin(1)
-    m.beginnings.began(0, 1)
-    m.beginnings.began(3, 2)
+    m.beginnings.began(0, "app-1")
+    m.beginnings.began(3, "app-2")
     m.hold()
     m.begin(4)
     assert (m.answers, m.begun) == ([], [1])
-    m.beginnings.ended(0, 1)
+    m.beginnings.ended(0, "app-1")
     assert m.answers == []
-    m.beginnings.ended(3, 2)
+    m.beginnings.ended(3, "app-2")
     assert (m.answers, m.begun) == ([True], [1])
     m.beginnings.release()
     assert (m.answers, m.begun) == ([True], [1, 4])
@@ -63,27 +63,27 @@ def test_none_begins_until_those_that_are_open_have_ended_and_the_positions_are_
 
 
 def test_a_transaction_that_lasts_is_waited_for_once(m: Moment) -> None:
-    m.beginnings.began(0, 1)
-    m.beginnings.began(0, 2)
+    m.beginnings.began(0, "app-1")
+    m.beginnings.began(0, "app-2")
     m.hold()
     m.begin(3)
-    m.beginnings.ended(0, 2)
+    m.beginnings.ended(0, "app-2")
     m.pass_ms(QUIET_MS + 1)
     assert (m.answers, m.begun) == ([False], [3])
     m.hold()
     assert m.answers == [False, False], "at once"
     m.begin(4)
     assert m.begun == [3, 4]
-    m.beginnings.ended(0, 1)
+    m.beginnings.ended(0, "app-1")
     m.hold()
     assert m.answers == [False, False, True]
 
 
 def test_those_of_another_coordinator_are_not_waited_for(m: Moment) -> None:
-    m.beginnings.began(0, 1)
-    m.beginnings.began(1, 2)
+    m.beginnings.began(0, "app-1")
+    m.beginnings.began(1, "app-2")
     m.hold()
-    m.beginnings.ended(1, 2)
+    m.beginnings.ended(1, "app-2")
     m.beginnings.forget(0)
     assert m.answers == [True]
 
