@@ -133,6 +133,17 @@ class Ledger:
             seen = [value in there[key] for key, value in transaction.values if not self.written[key].start]
             refuse(any(seen) and not all(seen), transaction, "is torn:", seen)
 
+    def check_versions(self, versions: list[dict[Key, int]], records: dict[Key, dict[int, bytes]]) -> None:
+        """Check that each version shows each transaction whole or not at all. versions: last stable offsets."""
+        offsets = {(key, value): offset for key, of in records.items() for offset, value in of.items()}
+        for transaction in self.transactions:
+            found = [
+                (key, offsets.get((key, value))) for key, value in transaction.values if not self.written[key].start
+            ]
+            for version, stable in enumerate(versions):
+                shown = [offset < stable.get(key, 0) for key, offset in found if offset is not None]
+                refuse(any(shown) and not all(shown), "version", version, "shows a part of", transaction, found, stable)
+
 
 def _is_visible(transaction: Transaction | None, committed: bool) -> bool:
     return not committed or transaction is None or transaction.state == "committed"

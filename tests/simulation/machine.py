@@ -20,6 +20,7 @@ from storage.power_loss import ForgetfulFiles
 from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import KafkaStorageError
+from kafkalake.metadata import changes
 from kafkalake.metadata.store import PublishedOffsets, PublishedState, Transactions
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.process.node import Node
@@ -168,6 +169,12 @@ class SimulatedStore(MemoryMetadataStore):
     @property
     def image(self) -> ClusterImage:
         return self._control.images[-1]
+
+    @property
+    def stable_offsets(self) -> list[dict[tuple[str, int], int]]:
+        """The last stable offsets of each version of `partitions`."""
+        versions = (changes.current_partitions(rows) for _, rows in self._partitions)
+        return [{(row.topic, row.partition): row.last_stable_offset for row in rows} for rows in versions]
 
     def _fails(self, factor: float) -> bool:
         process = PROCESS.get()

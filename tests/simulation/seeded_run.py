@@ -214,6 +214,7 @@ class Simulation:
                 self.ledger.check_all(key, records[key], committed=committed)
             if committed:
                 self.ledger.check_transactions(records)
+                self.ledger.check_versions(self.universe.store.stable_offsets, records)
         for machine in self.universe.machines:
             await machine.stop()
 
