@@ -175,7 +175,8 @@ def test_a_registration_is_repeated_by_the_next_process(cluster: Brokers) -> Non
     cluster.check("registered")
 
 
-@pytest.mark.parametrize("step", first_of(["coordinator-load-read", "coordinator-load-begun", "coordinator-loaded"], 1))
+@pytest.mark.long
+@pytest.mark.parametrize("step", ["coordinator-load-read", "coordinator-load-begun", "coordinator-loaded"])
 def test_a_transaction_outlives_the_coordinators_that_die_as_they_take_over(cluster: Brokers, step: str) -> None:
     topic = f"loaded-{step}"
     create(cluster, topic)
