@@ -7,11 +7,13 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from delayed_load import IMPATIENT, DelayedLoad
 from kafka_reference import Cluster, Kafkalake, kafkalake_cluster, topic_name
 from waiting import wait_until
 
+from kafkalake.delayed_headers import DELAY_MS
 from kafkalake.internal_topics import DELAYED_JOURNAL
 
 pytestmark = pytest.mark.process
@@ -67,3 +69,49 @@ def test_brokers_that_are_killed_lose_and_double_nothing(cluster: Cluster[Kafkal
                 wait_until(lambda each=each: in_sync(admin, each))
             load.go_on()
     load.check()
+
+
+def transact(producer: Producer, topic: str, number: int, *, committed: bool) -> list[bytes]:
+    """Send records that wait to each partition in one transaction, and end it. Return their values."""
+    producer.begin_transaction()
+    sent = [b"%d-%d-%s" % (number, partition, b"yes" if committed else b"no") for partition in range(PARTITIONS)]
+    for partition, value in enumerate(sent):
+        headers = [] if "-delay-" in topic else [(DELAY_MS, b"%d" % (50 + 50 * partition))]
+        producer.produce(topic, value, partition=partition, headers=headers)
+    assert producer.flush(TIMEOUT_S) == 0
+    (producer.commit_transaction if committed else producer.abort_transaction)(TIMEOUT_S)
+    return sent
+
+
+def test_transactions_over_all_brokers_decide_on_what_waits(cluster: Cluster[Kafkalake], admin: AdminClient) -> None:
+    """Coordinators of transactions, of what waits and leaders of the targets are different brokers."""
+    topic = create(admin, delayed_delivery_enable="true", delay_levels="100ms")
+    wait_until(lambda: in_sync(admin, f"{topic}-delay-100ms"))
+    expected: set[bytes] = set()
+    count = 0
+    for name in ("a", "b"):
+        producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"{topic}-{name}", "log_level": 0}
+        )
+        producer.init_transactions(TIMEOUT_S)
+        for number in range(3):
+            committed = number != 1
+            for each in (topic, f"{topic}-delay-100ms"):
+                count += 1
+                sent = transact(producer, each, count, committed=committed)
+                expected |= set(sent) if committed else set()
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none", "enable.auto.commit": False}
+        | {"isolation.level": "read_uncommitted", "log_level": 0}
+    )
+    consumer.assign([TopicPartition(topic, each, 0) for each in range(PARTITIONS)])
+    found: list[bytes] = []
+
+    def is_complete() -> bool:
+        found.extend(each.value() for each in consumer.consume(100, 0.2) if each.error() is None)
+        return expected <= set(found)
+
+    wait_until(is_complete, lambda: f"{len(found)} of {len(expected)}")
+    found += [each.value() for each in consumer.consume(10, 1.0) if each.error() is None]
+    consumer.close()
+    assert sorted(found) == sorted(expected), "each once, and none of those that were aborted"
