@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from kafkalake.client.address import Address
 from kafkalake.client.network.machine import Connect, Disconnect, Machine, Write
@@ -153,6 +154,7 @@ class SimulatedTopics:
     brokers: list[SimulatedBroker]
     leaders: dict[str, list[int]]
     epochs: dict[tuple[str, int], int] = field(default_factory=dict)
+    ids: dict[str, UUID] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for broker in self.brokers:
@@ -186,4 +188,4 @@ class SimulatedTopics:
             )
             for index, leader in enumerate(self.leaders[name])
         ]
-        return TopicMetadata(name=name, partitions=partitions)
+        return TopicMetadata(name=name, topic_id=self.ids.get(name), partitions=partitions)

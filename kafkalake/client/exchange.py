@@ -61,6 +61,11 @@ class Exchange:
             )
         return version
 
+    def offers(self, api: ClientApi[Q, A]) -> bool:
+        """Return whether both sides support a version of `api`."""
+        lowest, highest = self._versions.get(api.key, (0, -1))
+        return min(highest, api.highest) >= max(lowest, api.lowest)
+
     def encode(self, api: ClientApi[Q, A], message: Q) -> tuple[Pending[Q, A], bytes]:
         """Return a request, and its frame with size. Raise `UnsupportedVersionError`."""
         version = self.version(api)

@@ -66,6 +66,7 @@ PRODUCE_BEFORE_TRANSACTIONS_2 = ClientApi(0, records.ProduceRequest, records.Pro
 PRODUCE_TO_LEADER = ClientApi(0, records.ProduceRequest, records.ProduceResponse, 11, 11)
 # Later versions use topic ids.
 FETCH = ClientApi(1, records.FetchRequest, records.FetchResponse, 4, 12)
+FETCH_BY_ID = ClientApi(1, records.FetchRequest, records.FetchResponse, 13, 17)
 # Between brokers: by topic ids, with the follower's watermark and kafkalake's own fields.
 FETCH_AS_FOLLOWER = ClientApi(1, records.FetchRequest, records.FetchResponse, 18, 18)
 FETCH_SEGMENT = ClientApi(FETCH_SEGMENT_KEY, replication.FetchSegmentRequest, replication.FetchSegmentResponse, 0, 0)

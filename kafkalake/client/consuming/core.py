@@ -26,7 +26,7 @@ from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.network.machine import Action
 from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.records import OffsetAndMetadata
-from kafkalake.client.requests import FETCH
+from kafkalake.client.requests import FETCH, FETCH_BY_ID
 from kafkalake.errors import (
     BrokerUnavailableError,
     InvalidGroupIdError,
@@ -221,7 +221,10 @@ class ConsumerCore:
         def can_send(node_id: int) -> bool:
             return self._network.can_send(node_id, now_ms)
 
-        for asked in self.fetcher.requests(now_ms, can_send):
+        def takes_ids(node_id: int) -> bool:
+            return self._network.offers(node_id, FETCH_BY_ID)
+
+        for asked in self.fetcher.requests(now_ms, can_send, takes_ids):
             self._send_fetch(asked, now_ms)
         if self.fetcher.lacks_leader(now_ms):
             self.metadata.request_update()
@@ -239,7 +242,8 @@ class ConsumerCore:
                 self.metadata.request_update()
 
         timeout_ms = self._settings.request_timeout_ms + self._settings.fetch_max_wait_ms
-        self._network.send(asked.node_id, FETCH, asked.request, now_ms, timeout_ms=timeout_ms, done=done)
+        api = FETCH_BY_ID if asked.names else FETCH
+        self._network.send(asked.node_id, api, asked.request, now_ms, timeout_ms=timeout_ms, done=done)
 
     def _report(self, error: KafkaLakeError) -> None:
         if len(self._errors) < _ERRORS_MAX:

@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 import pyarrow as pa
 
 from kafkalake.buffers import Buffer
-from kafkalake.client.consuming.fetch_sessions import FetchSession, SessionRequest, WantedPartition
+from kafkalake.client.consuming.fetch_messages import fetch_request, parts_of
+from kafkalake.client.consuming.fetch_sessions import FetchSession, WantedPartition
 from kafkalake.client.consuming.fetched import FetchedRecords, RawRecord
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import PartitionState, Step, Subscriptions
@@ -37,14 +39,7 @@ from kafkalake.errors import (
     error_for_code,
 )
 from kafkalake.topic_partition import TopicPartition
-from kafkalake.wire.messages.records import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
-    PartitionData,
-)
+from kafkalake.wire.messages.records import FetchRequest, FetchResponse, PartitionData
 
 STALE = frozenset(
     error.code
@@ -76,6 +71,10 @@ class Leaders(Protocol):
         """Return whether a broker is part of the cluster now."""
         ...
 
+    def topic_id(self, name: str) -> UUID | None:
+        """Return the id of a topic, None if it is not known."""
+        ...
+
 
 class Asked(NamedTuple):
     """A request under way: which state of each partition asked for which offset."""
@@ -84,6 +83,8 @@ class Asked(NamedTuple):
     request: FetchRequest
     partitions: Mapping[TopicPartition, tuple[int, int]]
     """(version, offset) by partition."""
+    names: Mapping[UUID, str]
+    """Topics by id, none if the request has their names."""
 
 
 @dataclass(slots=True)
@@ -116,8 +117,11 @@ class Fetcher:
 
     # Requests
 
-    def requests(self, now_ms: int, can_send: Callable[[int], bool]) -> list[Asked]:
-        """Return the requests to be sent now, at most one to each node without one that `can_send`."""
+    def requests(self, now_ms: int, can_send: Callable[[int], bool], takes_ids: Callable[[int], bool]) -> list[Asked]:
+        """Return the requests to be sent now, at most one to each node without one that `can_send`.
+
+        takes_ids: whether a node knows topics by their ids.
+        """
         self.may_request = False
         if self._held_bytes >= self._settings.fetch_max_bytes:
             return []
@@ -125,7 +129,7 @@ class Fetcher:
         made = []
         for node_id, wanted in by_node.items():
             if node_id not in self._asked and can_send(node_id):
-                asked = self._asked[node_id] = self._request(node_id, wanted)
+                asked = self._asked[node_id] = self._request(node_id, wanted, takes_ids=takes_ids(node_id))
                 made.append(asked)
         return made
 
@@ -158,7 +162,7 @@ class Fetcher:
             for partition, state in self._subscriptions.partitions.items()
         )
 
-    def _request(self, node_id: int, partitions: list[TopicPartition]) -> Asked:
+    def _request(self, node_id: int, partitions: list[TopicPartition], *, takes_ids: bool) -> Asked:
         wanted: dict[TopicPartition, WantedPartition] = {}
         states: dict[TopicPartition, tuple[int, int]] = {}
         for partition in partitions:
@@ -168,40 +172,20 @@ class Fetcher:
             wanted[partition] = WantedPartition(state.fetch_offset, epoch, self._settings.max_partition_fetch_bytes)
             states[partition] = (state.version, state.fetch_offset)
         session = self._sessions.setdefault(node_id, FetchSession())
-        return Asked(node_id, self._message(session.request(wanted)), states)
+        asked = session.request(wanted, self._topic_ids(partitions) if takes_ids else {})
+        names = {topic_id: topic for topic, topic_id in asked.topic_ids.items()}
+        return Asked(node_id, fetch_request(self._settings, asked), states, names)
 
-    def _message(self, asked: SessionRequest) -> FetchRequest:
-        settings = self._settings
-        topics: dict[str, list[FetchPartition]] = {}
-        for (topic, number), how in asked.partitions.items():
-            topics.setdefault(topic, []).append(
-                FetchPartition(
-                    partition=number,
-                    fetch_offset=how.fetch_offset,
-                    current_leader_epoch=how.current_leader_epoch,
-                    partition_max_bytes=how.partition_max_bytes,
-                )
-            )
-        forgotten: dict[str, list[int]] = {}
-        for topic, number in asked.forgotten:
-            forgotten.setdefault(topic, []).append(number)
-        return FetchRequest(
-            replica_id=-1,
-            max_wait=settings.fetch_max_wait_ms,
-            min_bytes=settings.fetch_min_bytes,
-            max_bytes=settings.fetch_max_bytes,
-            isolation_level=int(settings.is_read_committed),
-            topics=[FetchTopic(topic=topic, partitions=each) for topic, each in topics.items()],
-            session_id=asked.session_id,
-            session_epoch=asked.session_epoch,
-            forgotten_topics_data=[ForgottenTopic(topic=topic, partitions=each) for topic, each in forgotten.items()],
-            rack_id=settings.client_rack,
-        )
+    def _topic_ids(self, partitions: list[TopicPartition]) -> dict[str, UUID]:
+        """Return the ids of the partitions' topics, none unless all are known."""
+        found = {topic: self._leaders.topic_id(topic) for topic, _ in partitions}
+        known = {topic: topic_id for topic, topic_id in found.items() if topic_id is not None}
+        return known if len(known) == len(found) else {}
 
     def final_requests(self) -> list[tuple[int, FetchRequest]]:
         """Return (node id, request) for each session, which ends it at once instead of when the broker needs the room."""
         return [
-            (node_id, self._message(final))
+            (node_id, fetch_request(self._settings, final))
             for node_id, session in self._sessions.items()
             if (final := session.final_request()) is not None
         ]
@@ -228,9 +212,7 @@ class Fetcher:
         self._responses += 1
         if response.error_code:
             return outcome
-        parts = [
-            ((topic.topic, data.partition_index), data) for topic in response.responses for data in topic.partitions
-        ]
+        parts = parts_of(response, asked.names)
         is_shared = sum(bool(data.records) for _, data in parts) > 1
         for partition, data in parts:
             state = self._subscriptions.partitions.get(partition)

@@ -114,6 +114,12 @@ class NetworkClient:
         connection = self._connection(node_id)
         return connection.exchange.version(api) if connection.state is State.READY else None
 
+    def offers(self, node_id: int, api: ClientApi[Q, A]) -> bool:
+        """Return whether a node has versions of an API in common with the client, or while it is not connected, any other node."""
+        own = self._connection(node_id)
+        known = [own] if own.state is State.READY else self._connections.values()
+        return any(each.state is State.READY and each.exchange.offers(api) for each in known)
+
     def features(self, node_id: int) -> Mapping[str, int]:
         """Return the finalized features of the cluster as a node named them, none before it is connected."""
         return self._connection(node_id).exchange.features

@@ -25,6 +25,7 @@ from kafkalake.errors import (
     NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
     TopicAuthorizationError,
+    UnknownTopicIdError,
 )
 from kafkalake.record import layout as at
 from kafkalake.wire.messages.records import (
@@ -42,6 +43,7 @@ from kafkalake.wire.messages.records import (
 from kafkalake.wire.record_batch import encode_batch
 
 P0, P1 = ("t", 0), ("t", 1)
+FETCH_ANY = FETCH._replace(highest=17)
 
 
 def encoded(first: int, values: Sequence[bytes], epoch: int = 0, **producer: Any) -> bytes:
@@ -102,6 +104,31 @@ class World:
         )
         self.core = ConsumerCore(settings, [], "me", Random(1))
         self.network = SimulatedNetwork(self.core, self.brokers)
+
+    def fetch_by_id(self, node: int, request: Any) -> FetchResponse | None:
+        """The same for a broker that knows topics by id: of another id it knows nothing."""
+        self.fetches.append((node, request))
+        topic_id = self.topics.ids["t"]
+        asked = [(topic.topic_id, each) for topic in request.topics for each in topic.partitions]
+        parts = [
+            self.part(node, each.partition, each.fetch_offset)
+            if each_id == topic_id
+            else PartitionData(partition_index=each.partition, error_code=UnknownTopicIdError.code)
+            for each_id, each in asked
+        ]
+        found = [part for part in parts if part is not None]
+        if not found:
+            return None
+        return FetchResponse(
+            session_id=node, responses=[FetchableTopicResponse(topic_id=asked[0][0], partitions=found)]
+        )
+
+    def know_ids(self) -> None:
+        """Have the brokers know topics by id."""
+        self.topics.ids["t"] = uuid.UUID(int=1)
+        for broker in self.brokers:
+            del broker.handlers[FETCH]
+            broker.handlers[FETCH_ANY] = lambda request, node=broker.node_id: self.fetch_by_id(node, request)
 
     def fetch(self, node: int, request: Any) -> FetchResponse | None:
         self.fetches.append((node, request))
@@ -326,6 +353,36 @@ def test_a_replica_that_the_leader_names_is_fetched_from_until_it_fails() -> Non
     world.logs[P0].replica = -1
     world.logs[P0].append(b"b")
     assert world.read() == [b"b"] and world.fetches[-1][0] == 1
+
+
+def test_the_leader_is_asked_again_once_the_lease_of_a_replica_is_over() -> None:
+    world = World(metadata_max_age_ms=10_000)
+    world.logs[P0].replica = 2
+    for value in (b"a", b"b", b"c"):
+        world.logs[P0].append(value)
+    world.assign(P0)
+    world.network.run(9_000)
+    assert [node for node, _ in world.fetches] == [1, 2, 2]  # two responses are held, and no more are asked for
+    world.network.run(2_000)
+    assert world.read(1_000) == [b"a", b"b", b"c"]
+    assert [node for node, _ in world.fetches[3:]] == [1, 2, 2]
+
+
+def test_topics_are_fetched_by_id_and_one_made_again_is_read_from_its_start() -> None:
+    world = World()
+    world.know_ids()
+    world.logs[P0].append(b"a", b"b")
+    world.assign(P0)
+    assert world.read() == [b"a", b"b"]
+    assert all(topic.topic_id == uuid.UUID(int=1) and not topic.topic for topic in world.fetches[0][1].topics)
+    assert world.fetches[-1][1].session_epoch > 0
+    world.topics.ids["t"] = uuid.UUID(int=2)
+    world.logs[P0].batches.clear()
+    world.logs[P0].append(b"A", b"B", b"C")
+    world.end_waits()
+    assert world.read() == [b"A", b"B", b"C"]
+    named = [topic.topic_id for _, request in world.fetches[-2:] for topic in request.topics]
+    assert set(named) == {uuid.UUID(int=2)}
 
 
 def test_a_session_names_what_is_new_and_begins_anew_when_the_broker_has_forgotten_it() -> None:
