@@ -11,6 +11,8 @@ from contract.wire_client import WireClient, batch, code, leader_errors, produce
 from kafka_reference import BROKERS, Cluster, Clusters, rack_of, topic_name
 from waiting import wait_until
 
+from kafkalake.client.consuming.consumer import Consumer
+
 pytestmark = [pytest.mark.peer, pytest.mark.exhaustive]
 
 NONE, OFFSET_OUT_OF_RANGE, NOT_LEADER, NOT_COORDINATOR, UNKNOWN_LEADER_EPOCH = 0, 1, 6, 16, 75
@@ -165,6 +167,21 @@ def test_a_leader_names_the_follower_in_the_rack_of_a_consumer(brokers: Brokers)
     assert len(values_of(read(leader, topic, 0, None).records)) == 3
     beyond = read(leader, topic, 9, rack_of(2))
     assert (beyond.preferred_read_replica, code(beyond.error_code)) == (-1, OFFSET_OUT_OF_RANGE)
+
+
+def test_kafkalakes_consumer_reads_from_the_follower_in_its_rack(brokers: Brokers) -> None:
+    topic = brokers.create_replicated((0, 1, 2))
+    produce_three(brokers, topic)
+    wait_until(lambda: read(brokers.clients[0], topic, 0, rack_of(2)).preferred_read_replica == 2)
+    settings = {"bootstrap.servers": f"127.0.0.1:{brokers.ports[0]}", "auto.offset.reset": "earliest"}
+    with Consumer({**settings, "client.rack": rack_of(2)}) as nearby, Consumer(settings) as other:
+        for reader, is_nearby in ((nearby, True), (other, False)):
+            reader.assign([(topic, 0)])
+            offsets: list[int] = []
+            while len(offsets) < 3:
+                offsets += [record.offset for record in reader.poll(60)] or pytest.fail("nothing comes")
+            assert offsets == [0, 1, 2]
+            assert (reader.metrics()["fetch-from-followers-total"] > 0) is is_nearby
 
 
 def test_a_follower_serves_what_is_below_its_watermark(brokers: Brokers) -> None:

@@ -112,6 +112,7 @@ class Fetcher:
         self._errors: deque[KafkaError] = deque()
         self._fetched_bytes = 0
         self._responses = 0
+        self._from_followers = 0
         self.may_request = True
         """Whether anything has happened since the last `requests` for which there may be one."""
 
@@ -219,6 +220,7 @@ class Fetcher:
             if state is not None and asked.partitions.get(partition) == (state.version, state.fetch_offset):
                 # A view would keep the whole response, of which other partitions may be done with their part long before.
                 records = bytes(data.records) if is_shared and data.records else data.records
+                self._from_followers += bool(records) and state.read_replica == asked.node_id
                 self._take_partition(partition, state, data, records, outcome, now_ms)
         return outcome
 
@@ -286,9 +288,10 @@ class Fetcher:
     # What the application takes
 
     def metrics(self) -> dict[str, float]:
-        """Return numbers by name: responses and bytes so far, bytes that are held."""
+        """Return numbers by name: responses and bytes so far, parts of responses with records of followers, bytes that are held."""
         return {
             "fetch-total": self._responses,
+            "fetch-from-followers-total": self._from_followers,
             "bytes-fetched-total": self._fetched_bytes,
             "bytes-held": self._held_bytes,
         }
