@@ -89,6 +89,25 @@ def test_every_partition_that_is_read_has_one_reader_whatever_was_before(
         assert decode_assignment(encode_assignment(by_topic(found))) == tuple(sorted(found))
 
 
+@examples(100)
+@given(groups, counts, groups)
+def test_assignments_are_as_even_as_subscriptions_allow(
+    group: dict[str, list[str]], counts: dict[str, int], earlier: dict[str, list[str]]
+) -> None:
+    for name in STICKY:
+        assigned = rebalance(ASSIGNORS[name], group, counts, rebalance(ASSIGNORS[name], earlier, counts))
+        for each, found in assigned.items():
+            for topic, _ in found:  # none could move to a member that reads its topic and has two fewer
+                assert all(len(found) <= len(assigned[other]) + 1 for other in group if topic in group[other]), each
+    ranges = rebalance(ASSIGNORS["range"], group, counts)
+    for topic in counts:
+        sizes = [sum(one[0] == topic for one in ranges[each]) for each in group if topic in group[each]]
+        assert not sizes or max(sizes) - min(sizes) <= 1
+    turns = rebalance(ASSIGNORS["roundrobin"], dict.fromkeys(group, ("t", "u", "v")), counts)
+    sizes = [len(found) for found in turns.values()]
+    assert max(sizes) - min(sizes) <= 1
+
+
 @pytest.mark.parametrize("name", STICKY)
 @examples(100)
 @given(groups, counts, st.sampled_from("abcdefgh"))

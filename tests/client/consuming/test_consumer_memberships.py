@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from kafkalake.client.consuming.assignors import ASSIGNORS
+from kafkalake.client.consuming.assignors import ASSIGNORS, Assigned, Assignor, GroupMember, RebalanceProtocol
 from kafkalake.client.consuming.classic_membership import ClassicMembership, State
 from kafkalake.client.consuming.consumer_membership import ConsumerMembership
 from kafkalake.client.consuming.membership import Change, GroupRequest, Membership
@@ -32,7 +32,13 @@ from kafkalake.errors import (
     UnsupportedVersionError,
 )
 from kafkalake.topic_partition import TopicPartition
-from kafkalake.wire.consumer_protocol import Subscription, decode_assignment, encode_assignment, encode_subscription
+from kafkalake.wire.consumer_protocol import (
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from kafkalake.wire.messages.groups import (
     Assignment,
     ConsumerGroupHeartbeatResponse,
@@ -72,7 +78,9 @@ class Topics:
 class Group:
     """One member, its application, and what it sends to a coordinator."""
 
-    def __init__(self, protocol: str = "classic", assignors: tuple[str, ...] = ("range",), **given: object) -> None:
+    def __init__(
+        self, protocol: str = "classic", assignors: tuple[str | Assignor, ...] = ("range",), **given: object
+    ) -> None:
         self.settings = parse_settings(ConsumerSettings, {"group.id": "g", "group.protocol": protocol, **given})
         self.subscriptions = Subscriptions()
         self.subscriptions.subscribe(["t"])
@@ -82,7 +90,7 @@ class Group:
         self.sent: list[GroupRequest] = []
         self.member: Membership
         if protocol == "classic":
-            chosen = [ASSIGNORS[name] for name in assignors]
+            chosen = [ASSIGNORS[each] if isinstance(each, str) else each for each in assignors]
             self.member = ClassicMembership(self.settings, chosen, self.subscriptions, self.topics.partition_counts)
         else:
             self.member = ConsumerMembership(self.settings, "me", self.subscriptions, self.topics)
@@ -169,6 +177,36 @@ def test_the_leader_assigns_once_it_knows_the_topics_and_joins_again_when_they_g
     group.topics.counts = {"t": 4}
     group.member.metadata_changed()
     assert not group.member.is_stable
+
+
+class AllToLast:
+    """An assignor of an application's own."""
+
+    name = "all-to-last"
+    rebalance_protocol: RebalanceProtocol = "eager"
+
+    def encode_user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
+        return b"%d" % generation
+
+    def assign(self, members: Mapping[str, GroupMember], partitions: Mapping[str, int]) -> Assigned:
+        everything = [(topic, number) for topic, count in partitions.items() for number in range(count)]
+        return {each: everything if each == max(members) else [] for each in members}
+
+
+def test_an_assignor_of_ones_own_is_named_to_the_group_and_called_in_its_leader() -> None:
+    group = Group(assignors=(AllToLast(), "range"))
+    group.poll()
+    group.requests()
+    offered = group.sent[0].message.protocols  # type: ignore[attr-defined]
+    assert [each.name for each in offered] == ["all-to-last", "range"]
+    assert decode_subscription(offered[0].metadata).user_data == b"-1"
+    response = joined(leader="me")
+    response.protocol_name = "all-to-last"
+    group.answer(response)
+    assert group.requests() == [SYNC_GROUP]
+    assignments = {each.member_id: each.assignment for each in group.sent[0].message.assignments}  # type: ignore[attr-defined]
+    assert decode_assignment(assignments["other"]) == tuple(sorted(ALL))
+    assert decode_assignment(assignments["me"]) == ()
 
 
 def test_a_leader_that_is_told_to_skip_the_assignment_sends_none() -> None:
