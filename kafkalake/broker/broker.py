@@ -45,6 +45,7 @@ from kafkalake.broker.partitions.replica_fetch import ReplicaFetchService
 from kafkalake.broker.partitions.replicas import ReplicaObserver, Replicas
 from kafkalake.broker.partitions.replication_throttle import ReplicationThrottle
 from kafkalake.broker.partitions.scheduler import Scheduler
+from kafkalake.broker.partitions.sent_segments import SentSegments
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.staged.service import StagedAppends
@@ -146,6 +147,9 @@ class Broker:
             self.isr_changes.note_repeated,
         )
         self.replica_fetches = self._make_replica_fetches()
+        self.sent_segments = SentSegments(
+            self.replica_fetches, self.replicas.fetchers, lambda: self.topics.image, self.run_blocking
+        )
         self.topic_admin = self._make_topic_admin(reach)
         self.groups = GroupService(self)
         self.config_admin = self._make_config_admin()

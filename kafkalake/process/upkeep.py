@@ -38,7 +38,7 @@ class Upkeep:
         broker, every = self._broker, self._broker.scheduler.every
         every("flush", lambda: FLUSH_INTERVAL_MS, self._flush_if_due)
         every("upkeep", lambda: UPKEEP_INTERVAL_MS, self._look_after_logs)
-        rewritten = RewrittenSegments(self._store, broker.replicas.fetchers, self._on_metadata)
+        rewritten = RewrittenSegments(self._store, broker.replicas, self._on_metadata)
         every("rewritten segments", lambda: REWRITTEN_INTERVAL_MS, rewritten.look)
         every("offline replicas", lambda: REOPEN_INTERVAL_MS, self._reopen_failed)
         every("maintenance", lambda: broker.config.metadata_maintenance_interval_ms, self._maintain_metadata)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from kafkalake.buffers import Buffer
 from kafkalake.errors import CorruptSegmentError, DivergedLogError, KafkaStorageError
+from kafkalake.storage.active_segment import SegmentContent
 from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.leader_epochs import LeaderEpochs
 from kafkalake.storage.log_access import LogAccess, storage_error
@@ -30,6 +31,10 @@ class Appended(NamedTuple):
     first_offset: int
     next_offset: int
     leader_epoch: int
+
+
+def _rewritten(ref: SegmentRef) -> RewrittenSegment:
+    return RewrittenSegment(ref.base_offset, ref.next_offset, ref.generation)
 
 
 class LogCopy:
@@ -58,30 +63,50 @@ class LogCopy:
         return Appended(first_offset, run.next_offset, run.leader_epoch)
 
     def install(self, ref: SegmentRef, path: str) -> None:
-        """Add a copied segment as `Log.install_segment`. Raise `OSError` if I/O fails."""
+        """Add a copied segment that continues the log as `Log.install_segment`. Raise `OSError` if I/O fails."""
+        if not self.wants(ref, path):
+            return
+        state, segments = self._state, self._segments
+        replay = self._replay(ref, state.producers.copy())
+        content = self._place(ref, path, replay)
+        segments.extend(_rewritten(ref), content, ref.size_bytes)
+        state.extended(replay, content)
+        segments.write_state()
+
+    def wants(self, ref: SegmentRef, path: str) -> bool:
+        """Return whether the log lacks a copied segment, else remove its file. Raise as `Log.install_segment`."""
         self._check_finished()
-        access, state, segments = self._access, self._state, self._segments
-        new, end = RewrittenSegment(ref.base_offset, ref.next_offset, ref.generation), state.log_end_offset
+        access, segments, new = self._access, self._segments, _rewritten(ref)
         if segments.is_read(new):
             access.files.unlink(path)
-            return
-        if new.next_offset == end:
+            return False
+        if new.next_offset == self._state.log_end_offset:
             segments.roll()
         if not segments.fits(new):
             raise DivergedLogError(f"{access.directory}: no segments of {new.base_offset} to {new.next_offset}")
-        is_longer = new.next_offset > end
-        producers = state.producers.copy() if is_longer else Producers()
+        return True
+
+    def place(self, ref: SegmentRef, path: str) -> None:
+        """Verify a copied segment that the log `wants`, and give its file its name. It is not read before `swap`.
+
+        Without the log's lock. Raise `OSError` if I/O fails.
+        """
+        self._place(ref, path, self._replay(ref, Producers()))
+
+    def swap(self, ref: SegmentRef) -> None:
+        """Read a placed segment instead of those in its range. Drop it if they were removed meanwhile."""
+        self._segments.swap([_rewritten(ref)])
+
+    def _replay(self, ref: SegmentRef, producers: Producers) -> Replay:
+        access, end = self._access, self._state.log_end_offset
         interval, now_ms = access.config.index_interval_bytes, access.clock.now_ms()
-        replay = Replay(new.base_offset, interval, producers, end, LeaderEpochs(), now_ms)
-        install = SegmentInstall(access, ref, path, replay, state.max_timestamp)
+        return Replay(ref.base_offset, interval, producers, end, LeaderEpochs(), now_ms)
+
+    def _place(self, ref: SegmentRef, path: str, replay: Replay) -> SegmentContent:
+        install = SegmentInstall(self._access, ref, path, replay, self._state.max_timestamp)
         found = install.verify()
         install.place(found)
-        if is_longer:
-            segments.extend(new, found.content, ref.size_bytes)
-            state.extended(replay, found.content)
-            segments.write_state()
-        else:
-            segments.swap([new])
+        return found.content
 
     def truncate(self, offset: int, *, below_high_watermark: bool) -> None:
         """Truncate as `Log.truncate_to`. Raise `OSError` if I/O fails."""

@@ -52,10 +52,20 @@ class LogFollower(LogReader):
         It continues the log, replaces what the log has of it, or replaces older generations. One that the log has already is
         dropped. Raise, with the log unchanged, CorruptMessageError if its bytes are damaged or missing, DivergedLogError if the log
         has other segments there, KafkaStorageError if the log is closed. Raise KafkaStorageError if I/O fails: the log is
-        unchanged or has the segment. In both cases go on from its end, by a new copy of the file or by messages.
+        unchanged or has the segment. In both cases go on from its end, by a new copy of the file or by messages. One that replaces
+        others is verified while the log is appended to and read.
         """
-        with self._access.lock, self._access.guarded("install"):
-            self._copy.install(ref, path)
+        access, copy = self._access, self._copy
+        with access.guarded("install"):
+            with access.lock:
+                if ref.next_offset > self._state.log_end_offset:
+                    copy.install(ref, path)
+                    return
+                if not copy.wants(ref, path):
+                    return
+            copy.place(ref, path)
+            with access.lock:
+                copy.swap(ref)
 
     def restart_at(self, offset: int) -> None:
         """Remove all records, producers and leader epochs: the log is empty, and begins and ends at `offset`.

@@ -46,6 +46,9 @@ class Observer:
     def partition_removed(self, partition: Partition) -> None:
         self.seen.append("removed")
 
+    def partition_swapped(self, partition: Partition) -> None:
+        pass
+
     def partition_resigned(self, partition: Partition) -> None:
         self.seen.append("resigned")
 

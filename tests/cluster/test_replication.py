@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -15,10 +16,13 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 from contract.wire_client import WireClient, code
 from kafka_reference import BROKERS, Cluster, Kafkalake, kafkalake_cluster, topic_name
+from rewritten_segments import rewritten
 from waiting import wait_until
 from whole_transactions import TransactionLoad, committed_offsets
 
+from kafkalake.clock import SystemClock
 from kafkalake.cluster.image import PartitionRegistration
+from kafkalake.metadata.cleaning import swap
 from kafkalake.metadata.delta import DeltaMetadataStore
 
 pytestmark = pytest.mark.process
@@ -329,5 +333,27 @@ def test_a_replica_whose_disk_takes_no_more_leaves_the_isr_and_returns(cluster: 
         cluster.wait_in_sync(topic)
         producing.go_on()
     assert producing.failed == []
+    cluster.wait_equal(topic)
+    assert read(cluster, topic, 1, len(producing.acknowledged)) == producing.acknowledged
+
+
+def test_a_leader_that_lacks_what_a_job_has_rewritten_copies_it_from_the_replica_that_has_it(
+    cluster: Replicating,
+) -> None:
+    """The job wrote into the directory of the broker that led then. Another one has become the leader since."""
+    topic = cluster.create(internal_segment_bytes="14000", file_delete_delay_ms="1000")
+    with Producing(cluster, topic) as producing:
+        producing.go_on()
+    cluster.wait_equal(topic)
+    store = DeltaMetadataStore(cluster.lake, create=False)
+    wait_until(lambda: len(store.load_segments(topic)) > 6)
+    others = [each for each in range(BROKERS) if each != cluster.leader(topic)]
+    for number, other in enumerate(others):
+        rows = store.load_segments(topic)[number : number + 2]
+        directory = cluster.directory(other, topic).relative_to(cluster.lake)
+        there = [replace(row, broker_id=other, path=str(directory / Path(row.path).name)) for row in rows]
+        new = rewritten(cluster.lake, there, 1)
+        swap(cluster.lake, store, rows, [new], SystemClock())
+        wait_until(lambda name=Path(new.path).name: all(name in cluster.files(each, topic) for each in range(BROKERS)))  # type: ignore[misc]
     cluster.wait_equal(topic)
     assert read(cluster, topic, 1, len(producing.acknowledged)) == producing.acknowledged

@@ -30,6 +30,12 @@ class ReplicaChange(NamedTuple):
         leader = self.registered.leader, self.registered.leader_epoch
         return (follower.leader_id, follower.leader_epoch) == leader
 
+    def is_led_on(self, here: int) -> bool:
+        """Return whether broker `here` leads in the same epoch as before."""
+        partition = self.topic.replicas.get(self.number)
+        epoch = None if partition is None or self.registered.leader != here else partition.leader_epoch
+        return epoch == self.registered.leader_epoch
+
     def is_led_anew(self, here: int) -> bool:
         """Return whether broker `here` leads in an earlier epoch. The log is to be at rest before the next one begins."""
         partition = self.topic.replicas.get(self.number)

@@ -27,6 +27,7 @@ from kafkalake.broker.partitions.idle_logs import IdleLogs, LogWork
 from kafkalake.broker.partitions.leader_replicas import LeaderReplicas
 from kafkalake.broker.partitions.leader_replicas import ReplicaId as ReplicaId
 from kafkalake.broker.partitions.log_directory import LogDirectory, log_config
+from kafkalake.broker.partitions.missing_generations import MissingGenerations
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.replica_changes import ReplicaChange, changed_partitions
 from kafkalake.broker.partitions.replication_throttle import ReplicationThrottle
@@ -58,6 +59,10 @@ class ReplicaObserver(Protocol):
 
     def partition_resigned(self, partition: Partition) -> None:
         """Publish the partition no more: another broker leads it, or none. Its segments stay."""
+        ...
+
+    def partition_swapped(self, partition: Partition) -> None:
+        """Note that the log has segments that a job has rewritten, copied from another replica."""
         ...
 
 
@@ -119,6 +124,8 @@ class Replicas:
             self._log_failed,
             self._may_lead,
         )
+        self.missing = MissingGenerations(self._fetchers.copies, clock.monotonic_ms, later, observer.partition_swapped)
+        """The segments that jobs have rewritten and leaders here lack."""
         self._lock = asyncio.Lock()
         self._failed_in: dict[ReplicaId, int] = {}
         """By replica whose log has failed while it led, the leader epoch."""
@@ -219,6 +226,7 @@ class Replicas:
         await self._open([each for each in changes if self._is_new(each)])
         stopping = [each.replica for each in changes if not each.is_followed(self._fetchers.find(each.replica), here)]
         stopping += [(topic.topic_id, index) for topic in gone for index in range(len(topic.registrations))]
+        await self.missing.stop([*(each.replica for each in changes if not each.is_led_on(here)), *stopping])
         for follower in await self._fetchers.stop(stopping):
             self._idle.keep(follower.replica, follower.log)
         for change in changes:
@@ -357,6 +365,7 @@ class Replicas:
                 and len(topic.registrations[index].replicas) > 1
             ]
             changes = [each for each in changes if self._may_reopen(each)]
+            await self.missing.stop([each.replica for each in changes])
             await self._open(changes)
             reopened = [each for each in changes if not self._idle.has_failed(each.replica)]
             for change in reopened:
@@ -420,6 +429,7 @@ class Replicas:
     async def stop_following(self) -> None:
         """Fetch nothing more from other brokers. The logs stay open."""
         async with self._lock:
+            await self.missing.stop_all()
             for follower in await self._fetchers.stop_all():
                 self._idle.keep(follower.replica, follower.log)
 
@@ -432,6 +442,10 @@ class Replicas:
         partition = topic.leader(index)
         partition.check_online()
         return partition.log
+
+    def led(self) -> Iterable[Partition]:
+        """Return the partitions that are led here, with an open log."""
+        return self._topics.partitions()
 
     def open_logs(self) -> Iterable[Log]:
         """Return all open logs: of partitions led here, of followers and idle ones."""

@@ -11,18 +11,42 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any, Protocol
 
-from kafkalake.broker.partitions.followers import Follower
 from kafkalake.broker.partitions.leader_replicas import AskedSegment, LeaderReplicas, ReplicaId, Segment, SegmentPart
 from kafkalake.broker.partitions.replication_throttle import ReplicationThrottle
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import CorruptMessageError, KafkaLakeError
 from kafkalake.run_blocking import RunBlocking, T
 from kafkalake.storage.generations import RewrittenSegment
+from kafkalake.storage.log import Log
 from kafkalake.storage.segment_copy import SegmentCopy
 
 PARTS_MAX = 4
 """Parts of segments in memory, over all copies."""
+
+
+class CopiedLog(Protocol):
+    """A log to which segments are copied: a `Follower`, or one that is led here and lacks what a job has rewritten.
+
+    leader_id: the broker from which they are copied.
+    """
+
+    @property
+    def replica(self) -> ReplicaId: ...
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def leader_id(self) -> int: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    def work_until(self, done: asyncio.Future[Any]) -> None:
+        """Note work on the log that runs in a thread."""
+        ...
 
 
 class SegmentCopies:
@@ -42,7 +66,7 @@ class SegmentCopies:
         self._parts = asyncio.Semaphore(PARTS_MAX)
         self._begun: dict[ReplicaId, SegmentCopy] = {}
 
-    async def copy(self, follower: Follower, base_offset: int, generation: int) -> None:
+    async def copy(self, follower: CopiedLog, base_offset: int, generation: int) -> None:
         """Copy a segment from the follower's leader into its log. Raise the error of the leader or the log: then try it again."""
         asked = AskedSegment(follower.replica, follower.leader_epoch, base_offset, generation)
         copy = self._begin(follower, base_offset, generation)
@@ -54,7 +78,7 @@ class SegmentCopies:
             raise
         self._begun.pop(follower.replica, None)
 
-    async def adopt(self, follower: Follower, rewritten: RewrittenSegment) -> bool:
+    async def adopt(self, follower: CopiedLog, rewritten: RewrittenSegment) -> bool:
         """Take a segment that a job has written into the follower's own directory, and return whether there is one."""
 
         def adopt() -> bool:
@@ -66,7 +90,7 @@ class SegmentCopies:
 
         return await self._work(follower, adopt)
 
-    def _begin(self, follower: Follower, base_offset: int, generation: int) -> SegmentCopy:
+    def _begin(self, follower: CopiedLog, base_offset: int, generation: int) -> SegmentCopy:
         begun = self._begun.get(follower.replica)
         if begun is None or (begun.base_offset, begun.generation) != (base_offset, generation):
             if begun is not None:
@@ -74,7 +98,7 @@ class SegmentCopies:
             begun = self._begun[follower.replica] = follower.log.begin_copy(base_offset, generation)
         return begun
 
-    async def _copy_parts(self, follower: Follower, asked: AskedSegment, copy: SegmentCopy) -> Segment:
+    async def _copy_parts(self, follower: CopiedLog, asked: AskedSegment, copy: SegmentCopy) -> Segment:
         """Copy all parts from where the copy is. None is being written any more when this ends, in whatever way."""
         position, writing = copy.position, None
         try:
@@ -91,7 +115,7 @@ class SegmentCopies:
             if writing is not None:
                 await asyncio.gather(writing, return_exceptions=True)
 
-    async def _fetch_part(self, follower: Follower, asked: AskedSegment, position: int) -> SegmentPart:
+    async def _fetch_part(self, follower: CopiedLog, asked: AskedSegment, position: int) -> SegmentPart:
         """Return a part, which counts as in memory until it is written."""
         timeout_ms = self._config().replica_socket_timeout_ms
         await self._throttle.pause(follower.replica)
@@ -107,7 +131,7 @@ class SegmentCopies:
         return part
 
     async def _write(
-        self, follower: Follower, copy: SegmentCopy, data: memoryview, before: asyncio.Task[None] | None
+        self, follower: CopiedLog, copy: SegmentCopy, data: memoryview, before: asyncio.Task[None] | None
     ) -> None:
         """Write a part once the one before it is written."""
         try:
@@ -117,13 +141,13 @@ class SegmentCopies:
         finally:
             self._parts.release()
 
-    async def _work(self, follower: Follower, work: Callable[[], T]) -> T:
+    async def _work(self, follower: CopiedLog, work: Callable[[], T]) -> T:
         """Work on the log in a thread. It ends there even if this is cancelled."""
         future = asyncio.ensure_future(self._run_blocking(work))
         follower.work_until(future)
         return await asyncio.shield(future)
 
-    def forget(self, followers: Iterable[Follower]) -> None:
+    def forget(self, followers: Iterable[CopiedLog]) -> None:
         """Drop what was copied for these."""
         for follower in followers:
             if (copy := self._begun.pop(follower.replica, None)) is not None:

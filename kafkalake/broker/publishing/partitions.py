@@ -88,6 +88,10 @@ class PartitionReporter:
             generation = partition.log.generation_of(base_offset)
             self.changes.removed(SegmentKey(str(partition.topic.topic_id), partition.index, base_offset, generation))
 
+    def partition_swapped(self, partition: Partition) -> None:
+        partition.forget_tail()
+        self.changes.swapped()
+
     def partition_resigned(self, partition: Partition) -> None:
         key = (partition.topic.name, partition.index)
         row = self._describe(key)
@@ -193,8 +197,7 @@ class PartitionReporter:
                 segments_of.segment_removed(foreign.base_offset, foreign.generation)
             if partition.log.generations != before:
                 logger.info("segments swapped partition=%s rewritten=%d", partition.name, len(segments))
-                self._loop.call_soon_threadsafe(partition.forget_tail)
-                self._loop.call_soon_threadsafe(self.changes.swapped)
+                self._loop.call_soon_threadsafe(self.partition_swapped, partition)
 
     async def compare_all(self, topics: Topics) -> None:
         """Compare all partitions that are led here with Delta, at the start, and report the segments of topics that are gone."""

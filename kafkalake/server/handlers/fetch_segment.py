@@ -1,7 +1,8 @@
 """FetchSegment (10003, kafkalake's own), version 0: bytes of a sealed segment, and its size, for a follower that copies it whole.
 
 Only for brokers, as a follower's Fetch. At most 4 MiB an answer, read in a thread. OFFSET_OUT_OF_RANGE if the leader has no segment
-of that generation any more: the follower fetches again and learns of the newer one.
+of that generation any more: the follower fetches again and learns of the newer one. A replica that follows answers its leader, for
+segments that a job has rewritten there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from uuid import UUID
 
 from kafkalake.broker.partitions.fetch import corrupt
 from kafkalake.broker.partitions.follower_fetch import FollowedPartition, FollowerFetch
-from kafkalake.broker.partitions.replica_fetch import SEGMENT_BYTES_MAX
 from kafkalake.errors import (
     ClusterAuthorizationError,
     CorruptSegmentError,
@@ -46,10 +46,7 @@ async def _read(request: Request[FetchSegmentRequest], body: FetchSegmentRequest
         body.topic_id or _NO_TOPIC_ID, body.partition, body.base_offset, 1, body.current_leader_epoch, -1, -1, -1
     )
     fetch = FollowerFetch(body.replica_id, body.replica_epoch, (asked,), 0, 1, 0)
-    partition, segment = request.context.broker.replica_fetches.segment(fetch, body.generation)
-    length = min(body.length, SEGMENT_BYTES_MAX)
-    await request.context.broker.replica_fetches.pause(partition, fetch, min(length, segment.size_bytes))
-    data = await request.context.run_in_thread(lambda: partition.log.read_segment_file(segment, body.position, length))
+    segment, data = await request.context.broker.sent_segments.read(fetch, body.generation, body.position, body.length)
     return FetchSegmentResponse(
         next_offset=segment.next_offset,
         size_bytes=segment.size_bytes,
