@@ -31,7 +31,14 @@ from kafkalake.error_sentences import SENTENCES
 
 
 class KafkaLakeError(Exception):
-    """Base of all errors that kafkalake raises deliberately."""
+    """Base of all errors that kafkalake raises deliberately.
+
+    Attributes: `code` of the error in Kafka's protocol that it is nearest to, -1 for none; `retriable` whether the same call may
+    succeed later without change.
+    """
+
+    code: int = -1
+    retriable: bool = False
 
 
 class ConfigurationError(KafkaLakeError):
@@ -67,6 +74,9 @@ class SegmentsChangedError(LakeError):
 class BrokerUnavailableError(KafkaLakeError):
     """No broker answers at the given address."""
 
+    code = 13
+    retriable = True
+
 
 class BrokerRefusedError(BrokerUnavailableError):
     """Nothing listens at the broker's address: the connection was refused, so no process of the broker takes requests there."""
@@ -78,6 +88,8 @@ class ConnectionLostError(BrokerUnavailableError):
 
 class ResponseTimedOutError(ConnectionLostError):
     """The response did not come in time."""
+
+    code = 7
 
 
 class DivergedLogError(KafkaLakeError):
@@ -100,9 +112,7 @@ class KafkaError(KafkaLakeError):
     batch, and a message if there is one.
     """
 
-    code: int = -1
     label: str = "UNKNOWN_SERVER_ERROR"
-    retriable: bool = False
     record_errors: tuple[tuple[int, str | None], ...] = ()
 
     def __init_subclass__(cls, code: int | None = None, label: str = "", retriable: bool = False) -> None:

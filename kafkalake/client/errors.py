@@ -17,6 +17,7 @@ from kafkalake.errors import KafkaLakeError
 class ClientTimeoutError(KafkaLakeError):
     """Something did not happen in its time. It may still happen."""
 
+    code = 7
     retriable = True
 
 

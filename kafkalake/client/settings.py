@@ -12,6 +12,8 @@ from kafkalake.errors import ConfigurationError
 
 T = TypeVar("T")
 
+_SECURITY = ("ssl.", "sasl.", "security.")
+
 
 def settings_by_name(kind: type) -> dict[str, Setting]:
     """Return the settings that a dataclass defines, by Kafka's name."""
@@ -27,6 +29,8 @@ def parse_settings(kind: type[T], given: Mapping[str, object]) -> T:
     values: dict[str, object] = {_field(name): setting.default for name, setting in known.items()}
     for name, value in given.items():
         setting = known.get(name.replace("_", "."))
+        if setting is None and name.replace("_", ".").startswith(_SECURITY):
+            raise ConfigurationError(f"{name}: connections are PLAINTEXT; this client has neither TLS nor SASL")
         if setting is None:
             hint = did_you_mean(name, known)
             raise ConfigurationError(f"Unknown setting '{name}'" + (f"; {hint}" if hint else ""))

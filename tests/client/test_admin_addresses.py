@@ -93,6 +93,9 @@ def test_a_wrong_setting_is_refused_with_what_was_meant() -> None:
         Admin(bootstrap_servers="localhost:x")
     with pytest.raises(ConfigurationError, match=r"did you mean 'request\.timeout\.ms'"):
         Admin({"request.timeouts.ms": 1})
+    for name, value in (("security.protocol", "SASL_SSL"), ("sasl_mechanism", "PLAIN"), ("ssl.ca.location", "ca.pem")):
+        with pytest.raises(ConfigurationError, match=rf"{name}.*PLAINTEXT"):
+            Admin({name: value})
     with pytest.raises(ConfigurationError, match=r"default\.api\.timeout\.ms"):
         Admin(default_api_timeout_ms="soon")
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from simulated_producer import SimulatedProducer
 
+from kafkalake.client.errors import BufferExhaustedError, ClientTimeoutError
 from kafkalake.client.metrics import Metrics, PrometheusCollector
+from kafkalake.errors import BrokerUnavailableError, KafkaError, KafkaLakeError
 
 
 def test_rates_and_averages_are_of_the_last_half_minute() -> None:
@@ -34,6 +36,20 @@ def test_a_producer_counts_what_it_sends() -> None:
     assert (shown["record-send-total"], shown["record-error-total"]) == (3, 1)
     assert shown["batch-size-max"] > 100
     assert shown["buffer-available-bytes"] == shown["buffer-total-bytes"]
+
+
+def test_every_error_has_a_code_and_says_whether_it_may_pass() -> None:
+    def below(kind: type[KafkaLakeError]) -> list[type[KafkaLakeError]]:
+        return [each for child in kind.__subclasses__() for each in (child, *below(child))]
+
+    assert all(isinstance(each.code, int) and isinstance(each.retriable, bool) for each in below(KafkaLakeError))
+    may_pass = {each for each in below(KafkaLakeError) if each.retriable and not issubclass(each, KafkaError)}
+    assert may_pass == {
+        *below(BrokerUnavailableError),
+        BrokerUnavailableError,
+        ClientTimeoutError,
+        BufferExhaustedError,
+    }
 
 
 class Family:

@@ -92,11 +92,14 @@ class ConsumerCalls:
     def poll(self, timeout_ms: int, limit: int) -> Script[list[DeserializedRecord]]:
         """Return up to `limit` records, [] if none came in time."""
         records = yield from self._poll(timeout_ms, lambda: self._take_records(limit))
+        self.core.count_records(len(records))
         return self._intercepted(records)
 
     def poll_arrow(self, timeout_ms: int, limit: int) -> Script[list[pa.RecordBatch]]:
         """Return batches of at least `limit` records in all, if there are so many."""
-        return (yield from self._poll(timeout_ms, lambda: self._take_arrow(limit)))
+        batches = yield from self._poll(timeout_ms, lambda: self._take_arrow(limit))
+        self.core.count_records(sum(batch.num_rows for batch in batches))
+        return batches
 
     def _poll(self, timeout_ms: int, take: Callable[[], list[T]]) -> Script[list[T]]:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms

@@ -15,6 +15,7 @@ from kafkalake.client.consuming.cluster_view import ClusterView
 from kafkalake.client.consuming.commits import Commits, Committed, Offsets
 from kafkalake.client.consuming.consumer_membership import ConsumerMembership
 from kafkalake.client.consuming.coordinator import Coordinator
+from kafkalake.client.consuming.fetched import records_size
 from kafkalake.client.consuming.fetcher import Asked, Fetcher
 from kafkalake.client.consuming.membership import Change, GroupRequest, Identity, Membership
 from kafkalake.client.consuming.offset_lookups import Found, OffsetLookups
@@ -22,6 +23,7 @@ from kafkalake.client.consuming.operation import Operation
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.starting_offsets import StartingOffsets
 from kafkalake.client.consuming.subscriptions import NO_EPOCH, Step, Subscriptions
+from kafkalake.client.metrics import Metrics
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.network.machine import Action
 from kafkalake.client.network.pending_request import PendingRequest
@@ -74,6 +76,7 @@ class ConsumerCore:
         self._followed: frozenset[str] | None = None
         self._lists_topics = False
         self._auto_commit_ms: int | None = None
+        self._metrics: Metrics | None = None
         self._now_ms = 0
         self._turned_ms = 0
 
@@ -91,6 +94,7 @@ class ConsumerCore:
     def poll(self, now_ms: int) -> Sequence[Action]:
         """See `Machine`."""
         self._now_ms = self._turned_ms = now_ms
+        self._metrics = self._metrics or Metrics(now_ms)
         self._turn(now_ms)
         return self._network.poll(now_ms)
 
@@ -236,6 +240,9 @@ class ConsumerCore:
                 self.metadata.request_update()
                 return
             outcome = self.fetcher.take(asked, pending.response, self._now_ms)
+            if self._metrics is not None:
+                self._metrics.observe("fetch-latency", self._now_ms - now_ms, self._now_ms)
+                self._metrics.count("bytes-consumed", records_size(pending.response), self._now_ms)
             if outcome.leaders:
                 self.metadata.take_leaders(outcome.leaders, pending.response.node_endpoints)
             if outcome.is_stale:
@@ -301,12 +308,15 @@ class ConsumerCore:
     def metrics(self) -> dict[str, float]:
         """Return numbers by name."""
         states = self.subscriptions.partitions.values()
-        lags = [
-            end - state.position
-            for state in states
-            if state.position is not None and (end := state.end_offset(self._settings.is_read_committed)) >= 0
-        ]
-        return {**self.fetcher.metrics(), "records-lag-max": max(lags, default=0), "assigned-partitions": len(states)}
+        lags = [lag for each in states if (lag := each.lag(self._settings.is_read_committed)) is not None]
+        gauges = {"records-lag-max": max(lags, default=0), "assigned-partitions": len(states)}
+        recent = {} if self._metrics is None else self._metrics.snapshot(self._now_ms)
+        return {**self.fetcher.metrics(), **recent, **gauges}
+
+    def count_records(self, number: int) -> None:
+        """Count records that the application takes."""
+        if self._metrics is not None:
+            self._metrics.count("records-consumed", number, self._now_ms)
 
     @property
     def identity(self) -> Identity:

@@ -133,9 +133,7 @@ class ConsumerFace:
     def lag(self, partition: TopicPartition) -> int | None:
         """Return how many offsets are left to read, as of the newest response, None before there is one."""
         with self._using():
-            state = self._core.subscriptions.state(partition)
-            end = state.end_offset(self._settings.is_read_committed)
-            return None if end < 0 or state.position is None else max(end - state.position, 0)
+            return self._core.subscriptions.state(partition).lag(self._settings.is_read_committed)
 
     # Groups
 
@@ -156,7 +154,7 @@ class ConsumerFace:
             )
 
     def metrics(self) -> dict[str, float]:
-        """Return numbers by name: records and bytes so far, the largest lag, partitions, records that are held."""
+        """Return numbers by name: totals, rates and latencies of the last half minute, the largest lag."""
         with self._using():
             return self._core.metrics()
 

@@ -19,7 +19,7 @@ from kafkalake.record.batch import ProducerBatch
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire import batch_header as wire
 from kafkalake.wire.fetched_run import BatchRun, read_run
-from kafkalake.wire.messages.records import AbortedTransaction
+from kafkalake.wire.messages.records import AbortedTransaction, FetchResponse
 from kafkalake.wire.record_batch import decode_fetched
 
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
@@ -40,6 +40,11 @@ def end_offset(data: Buffer, otherwise: int) -> int:
         otherwise = max(otherwise, end)
         position += size
     return int(otherwise)
+
+
+def records_size(response: FetchResponse) -> int:
+    """Return the bytes of all records in a response."""
+    return sum(len(each.records or b"") for topic in response.responses for each in topic.partitions)
 
 
 class FetchedRecords:

@@ -98,6 +98,11 @@ class PartitionState:
         """Return the offset after the last readable record as of the newest response, -1 if none came yet."""
         return self.last_stable_offset if read_committed else self.high_watermark
 
+    def lag(self, read_committed: bool) -> int | None:
+        """Return how many offsets are left to read as of the newest response, None before there is one."""
+        end = self.end_offset(read_committed)
+        return None if end < 0 or self.position is None else max(end - self.position, 0)
+
 
 @dataclass(slots=True)
 class Subscriptions:

@@ -12,6 +12,9 @@ class NetworkSettings:
     """Settings of connections, requests and metadata. Fields are Kafka's names with underscores."""
 
     bootstrap_servers: str = define("127.0.0.1:9092", "Brokers to begin with: host:port, separated by commas.")
+    security_protocol: str = define(
+        "PLAINTEXT", "The protocol of connections: neither TLS nor SASL.", choices=("PLAINTEXT",)
+    )
     client_id: str = define("kafkalake", "The client's name in the broker's logs and metrics.")
     metadata_max_age_ms: Long = define(300_000, "Metadata is refreshed at least this often.", minimum=0)
     reconnect_backoff_ms: Long = define(50, "The pause before a broker is connected to again.", minimum=0)

@@ -228,6 +228,21 @@ def test_records_of_all_partitions_come_in_order_and_positions_follow() -> None:
     assert world.read() == [b"d"]
 
 
+def test_metrics_show_totals_rates_latencies_and_lag() -> None:
+    world = World()
+    world.logs[P0].append(b"a", b"b", b"c")
+    world.assign(P0)
+    assert len(world.read(limit=2)) == 3
+    world.core.count_records(3)
+    shown = world.core.metrics()
+    assert shown["records-consumed-total"] == 3 and shown["records-consumed-rate"] > 0
+    assert shown["bytes-consumed-total"] == shown["bytes-fetched-total"] > 0
+    assert shown["fetch-latency-max"] >= shown["fetch-latency-avg"] >= 0
+    assert (shown["records-lag-max"], shown["assigned-partitions"]) == (0, 1)
+    world.core.subscriptions.seek(P0, 1)
+    assert world.core.metrics()["records-lag-max"] == 2
+
+
 def test_what_comes_next_is_fetched_while_records_are_held_and_a_paused_partition_is_not() -> None:
     world = World()
     for number in range(6):

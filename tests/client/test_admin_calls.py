@@ -1,0 +1,194 @@
+"""What administration asks again, whom, and until when: operations against simulated brokers, with a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Concatenate, ParamSpec, TypeVar
+
+import pytest
+from simulated_network import SimulatedBroker, SimulatedNetwork, SimulatedTopics
+
+from kafkalake.client.administration import group_offsets, groups, partition_offsets, topics
+from kafkalake.client.administration.call import AdminCall, AdminCore
+from kafkalake.client.administration.partition_offsets import LATEST
+from kafkalake.client.administration.settings import AdminSettings
+from kafkalake.client.network.client import FIRST_CONTACT_MS
+from kafkalake.client.network.script import Script
+from kafkalake.client.requests import (
+    CREATE_TOPICS,
+    FIND_COORDINATOR,
+    LIST_GROUPS,
+    LIST_OFFSETS,
+    OFFSET_FETCH,
+    ClientApi,
+)
+from kafkalake.client.settings import parse_settings
+from kafkalake.errors import (
+    BrokerUnavailableError,
+    CoordinatorNotAvailableError,
+    GroupAuthorizationError,
+    NotControllerError,
+    NotLeaderOrFollowerError,
+    ResponseTimedOutError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from kafkalake.wire.messages.groups import FindCoordinatorResponse, ListedGroup, ListGroupsResponse
+from kafkalake.wire.messages.message import Message
+from kafkalake.wire.messages.offsets import OffsetFetchResponse
+from kafkalake.wire.messages.records import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kafkalake.wire.messages.topics import CreatableTopicResult, CreateTopicsResponse
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Simulated:
+    """Three brokers, the first of them the controller, with a topic of two partitions; and an administration client."""
+
+    def __init__(self, first_contact_ms: int = FIRST_CONTACT_MS, **settings: object) -> None:
+        self.brokers = [SimulatedBroker(number) for number in range(3)]
+        self.topics = SimulatedTopics(self.brokers, {"clicks": [0, 1]})
+        given = {"bootstrap.servers": "b0:9092,b1:9092", **settings}
+        self.core = AdminCore(parse_settings(AdminSettings, given), self, Random(1), first_contact_ms)  # type: ignore[arg-type]
+        self.network = SimulatedNetwork(self.core.network, self.brokers)
+
+    def monotonic_ms(self) -> int:
+        return self.network.now_ms
+
+    def answers(self, api: ClientApi, *responses: Message, of: int = 0) -> list[Message]:
+        """Have a broker give these responses in turn, the last one again and again. Return the requests as they come."""
+        came: list[Message] = []
+
+        def answer(request: Message) -> Message:
+            came.append(request)
+            return responses[min(len(came), len(responses)) - 1]
+
+        self.brokers[of].handlers[api] = answer
+        return came
+
+    def run(self, operation: Callable[Concatenate[AdminCall, P], Script[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation as an edge does."""
+        self.network.settle()
+        script = operation(self.core.begin(), *args, **kwargs)
+        try:
+            while True:
+                until_ms = next(script)
+                self.network.settle()
+                deadline_ms = self.core.network.next_deadline_ms(self.network.now_ms)
+                self.network.run(max(min(until_ms, deadline_ms or until_ms) - self.network.now_ms, 1))
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def created(code: int = 0) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=[CreatableTopicResult(name="new", error_code=code, num_partitions=1)])
+
+
+def offsets(*partitions: tuple[int, int, int]) -> ListOffsetsResponse:
+    """A response of (partition, error code, offset)."""
+    each = [
+        ListOffsetsPartitionResponse(partition_index=at, error_code=code, offset=end) for at, code, end in partitions
+    ]
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="clicks", partitions=each)])
+
+
+def test_a_controller_that_has_moved_is_asked_again_and_a_refusal_is_raised_once() -> None:
+    admin = Simulated()
+    came = admin.answers(CREATE_TOPICS, created(NotControllerError.code), created(NotControllerError.code), created())
+    assert admin.run(topics.create_topic, "new").partitions == 1
+    assert len(came) == 3
+    came = admin.answers(CREATE_TOPICS, created(TopicAlreadyExistsError.code))
+    with pytest.raises(TopicAlreadyExistsError):
+        admin.run(topics.create_topic, "new")
+    assert len(came) == 1
+
+
+def test_a_coordinator_is_looked_up_until_there_is_one() -> None:
+    admin = Simulated()
+    missing, found = (
+        FindCoordinatorResponse(error_code=CoordinatorNotAvailableError.code),
+        FindCoordinatorResponse(node_id=2),
+    )
+    for broker in range(3):
+        admin.answers(FIND_COORDINATOR, missing, found, of=broker)
+    came = admin.answers(OFFSET_FETCH, OffsetFetchResponse(error_code=16), OffsetFetchResponse(), of=2)
+    assert admin.run(group_offsets.committed_offsets, "g") == {}
+    assert len(came) == 2  # the first one was no longer the coordinator
+    admin.answers(OFFSET_FETCH, OffsetFetchResponse(error_code=GroupAuthorizationError.code), of=2)
+    with pytest.raises(GroupAuthorizationError, match="group 'g'"):
+        admin.run(group_offsets.committed_offsets, "g")
+
+
+def test_leaders_are_asked_at_once_and_looked_up_again_when_one_has_moved() -> None:
+    admin = Simulated()
+    moved = NotLeaderOrFollowerError.code
+    first = admin.answers(LIST_OFFSETS, offsets((0, 0, 10)), offsets((0, 0, 10), (1, 0, 20)))
+    second = admin.answers(LIST_OFFSETS, offsets((1, moved, -1)), of=1)
+    answer = admin.brokers[1].handlers[LIST_OFFSETS]
+
+    def moves(request: Message) -> Message | None:
+        admin.topics.move("clicks", 1, 0)
+        return answer(request)
+
+    admin.brokers[1].handlers[LIST_OFFSETS] = moves
+    found = admin.run(partition_offsets.list_offsets, {("clicks", 0): LATEST, ("clicks", 1): LATEST})
+    assert {partition: each.offset for (_, partition), each in found.items()} == {0: 10, 1: 20}
+    assert (len(first), len(second)) == (2, 1)
+    for missing in ("clicks", 9), ("click", 0):
+        with pytest.raises(UnknownTopicOrPartitionError, match=r"has no partition 9|did you mean 'clicks'"):
+            admin.run(partition_offsets.list_offsets, {missing: LATEST})
+
+
+def test_all_brokers_are_asked_one_that_is_down_again_until_the_time_is_over() -> None:
+    admin = Simulated(default_api_timeout_ms=10_000)
+    for broker in range(3):
+        admin.answers(LIST_GROUPS, ListGroupsResponse(groups=[ListedGroup(group_id=f"g{broker}")]), of=broker)
+    assert [each.group_id for each in admin.run(groups.list_groups)] == ["g0", "g1", "g2"]
+    admin.brokers[2].is_up = False
+    admin.network.cut(admin.brokers[2])
+    began_ms = admin.network.now_ms
+    with pytest.raises(BrokerUnavailableError, match="nothing listens at b2"):
+        admin.run(groups.list_groups)
+    assert 8_000 <= admin.network.now_ms - began_ms <= 10_100
+    admin.brokers[2].is_up = True
+    assert len(admin.run(groups.list_groups)) == 3
+    with pytest.raises(UnsupportedVersionError, match="CreateTopics"):
+        admin.run(topics.create_topic, "new")
+
+
+def test_retries_can_be_bounded() -> None:
+    admin = Simulated(retries=2)
+    came = admin.answers(CREATE_TOPICS, created(NotControllerError.code))
+    with pytest.raises(NotControllerError):
+        admin.run(topics.create_topic, "new")
+    assert len(came) == 3
+
+
+def test_a_broker_that_does_not_answer_is_given_up_in_time() -> None:
+    admin = Simulated(default_api_timeout_ms=20_000, request_timeout_ms=8_000)
+    admin.brokers[0].handlers[CREATE_TOPICS] = lambda request: None
+    admin.run(topics.list_topics)
+    began_ms = admin.network.now_ms
+    with pytest.raises(ResponseTimedOutError, match="did not answer a CreateTopics request"):
+        admin.run(topics.create_topic, "new")
+    assert 13_000 <= admin.network.now_ms - began_ms <= 20_100
+    admin.answers(CREATE_TOPICS, created())
+    assert admin.run(topics.create_topic, "new").partitions == 1
+
+
+@pytest.mark.parametrize(("first_contact_ms", "at_least_ms"), [(0, 0), (FIRST_CONTACT_MS, FIRST_CONTACT_MS)])
+def test_addresses_at_which_nobody_is_are_said(first_contact_ms: int, at_least_ms: int) -> None:
+    admin = Simulated(first_contact_ms)
+    for broker in admin.brokers:
+        broker.is_up = False
+    began_ms = admin.network.now_ms
+    with pytest.raises(BrokerUnavailableError, match="nothing listens at b0:9092; nothing listens at b1:9092"):
+        admin.run(topics.list_topics)
+    assert at_least_ms <= admin.network.now_ms - began_ms <= at_least_ms + 1_500
