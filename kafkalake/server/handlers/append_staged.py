@@ -57,7 +57,7 @@ async def _answer(request: Request[bytes], text: bytes) -> None:
         answer = {
             "error": error.code if isinstance(error, KafkaError) else KafkaError.code,
             "message": request.error_text(error),
-            "retriable": is_kafkas and error.retriable,  # type: ignore[attr-defined]
+            "retriable": is_kafkas and error.retriable,
         }
         if isinstance(error, NotCoordinatorError) and asked is not None:
             answer["coordinator"] = _coordinator(request, asked.application)
