@@ -85,6 +85,10 @@ Fields = npt.NDArray[np.void]
 _NAME = np.frombuffer(HEADER.encode(), dtype=np.uint8)
 
 
+NOWHERE = UUID(int=0)
+"""The target of notes that are of no target."""
+
+
 class Kind(IntEnum):
     """The kinds of records. 0: a record that is not of this format."""
 
@@ -105,6 +109,8 @@ class Reason(IntEnum):
     CARRIED = 2
     """A copy of each follows in the same batch."""
     DEAD_LETTERED = 3
+    CARRIED_TWICE = 4
+    """Other copies of the same records count."""
 
 
 class Origin(NamedTuple):

@@ -50,6 +50,17 @@ class Cancels:
         """Forget the cancels below an offset of the journal: they have been carried out."""
         self._newest = {key: noted for key, noted in self._newest.items() if noted.offset >= offset}
 
+    def copy(self) -> Cancels:
+        """Return a copy, for another thread."""
+        copied = Cancels()
+        copied._newest = dict(self._newest)
+        return copied
+
+    @property
+    def newest_offset(self) -> int:
+        """The offset of the last cancel, -1 without one."""
+        return max((noted.offset for noted in self._newest.values()), default=-1)
+
     def lowest_offset(self, end: int) -> int:
         """Return the offset of the first cancel, `end` without one."""
         return min((noted.offset for noted in self._newest.values()), default=end)

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Protocol
 
 from kafkalake.broker.delayed.delivery import Delivery, Metrics
@@ -27,13 +28,14 @@ from kafkalake.broker.delayed.journal_state import COLUMNS, JournalState
 from kafkalake.broker.delayed.payloads import Room
 from kafkalake.broker.delayed.rounds import Rounds
 from kafkalake.broker.delayed.rows import WaitingRows, read_waiting
+from kafkalake.broker.delayed.space import LOOK_MS, Space
 from kafkalake.broker.delayed.targets import Targets
 from kafkalake.broker.partitions.append_queue import AppendQueue
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.clock import Clock
-from kafkalake.delayed_journal import Note
+from kafkalake.delayed_journal import Note, Reason
 from kafkalake.errors import (
     CoordinatorLoadInProgressError,
     CorruptSegmentError,
@@ -64,6 +66,8 @@ class DelayedHost(Protocol):
     run_blocking: RunBlocking
     timers: Timers
 
+    def moved(self, partition: Partition) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class JournalDescription:
@@ -84,6 +88,7 @@ class _Loaded:
     delivery: Delivery
     hand_ins: HandIns
     rounds: Rounds
+    space: Space
 
 
 class JournalCoordinator:
@@ -289,7 +294,18 @@ class JournalCoordinator:
             self._host.run_blocking,
             self._reload,
         )
-        self._loaded = _Loaded(state, delivery, hand_ins, rounds)
+        space = Space(
+            self.partition.log,
+            state,
+            delivery,
+            self._read,
+            self._host.clock,
+            self._host.run_blocking,
+            lambda: self._host.moved(self.partition),
+            self._reach,
+        )
+        self._loaded = _Loaded(state, delivery, hand_ins, rounds, space)
+        self._host.timers.schedule(LOOK_MS, partial(self._look, self._loaded))
         for note, _ in opened:
             state.claim(note.offsets)
         self._host.purgatory.observe(self.partition, self._moved)
@@ -297,6 +313,20 @@ class JournalCoordinator:
             delivery.resume(note, rows)
         logger.info("delayed records loaded partition=%s waiting=%d", self.partition.name, len(state.waiting))
         self._follow_soon()
+
+    def _look(self, loaded: _Loaded) -> None:
+        if self._loaded is loaded:
+            task = asyncio.ensure_future(self._keep_short(loaded))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _keep_short(self, loaded: _Loaded) -> None:
+        try:
+            await loaded.space.look()
+        except (KafkaLakeError, OSError) as error:
+            logger.warning("journal of delayed delivery not trimmed partition=%s error=%s", self.partition.name, error)
+        finally:
+            self._host.timers.schedule(LOOK_MS, partial(self._look, loaded))
 
     def _reload(self, error: OSError) -> None:
         """Build the state again: the index is only derived from the journal."""
@@ -341,6 +371,8 @@ class JournalCoordinator:
                 return False
             loaded.hand_ins.followed()
             loaded.rounds.followed(messages, added)
+            for offsets in loaded.state.take_superseded():
+                loaded.delivery.finish(offsets, Reason.CARRIED_TWICE)
         return True
 
     def _follow_all(self) -> bool:

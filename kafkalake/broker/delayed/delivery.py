@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Protocol
-from uuid import UUID
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from kafkalake.broker.delayed.hand_overs import HandOvers, Target
 from kafkalake.broker.delayed.rows import WaitingRows, delivered_batch
 from kafkalake.broker.delayed.targets import OUT_OF_SEQUENCE, REFUSED, TOO_LARGE, UNKNOWN, Targets
 from kafkalake.clock import Clock
-from kafkalake.delayed_journal import Kind, Note, Reason, encode_notes, note
+from kafkalake.delayed_journal import NOWHERE, Kind, Note, Reason, encode_notes, note
 from kafkalake.errors import KafkaError, UnknownTopicIdError, error_for_code
 from kafkalake.record.arrays import Int64s
 from kafkalake.record.batch import ProducerBatch
@@ -56,7 +55,7 @@ GONE_AFTER_MS = 30_000
 """How long a topic must have been unknown until it is taken for deleted."""
 
 _NONE: Int64s = np.zeros(0, dtype=np.int64)
-_NOWHERE: Target = UUID(int=0), -1
+_NOWHERE: Target = NOWHERE, -1
 
 
 class Metrics(Protocol):
@@ -120,6 +119,7 @@ class Delivery:
         self._under_way: dict[Target, _HandOver] = {}
         self._to_write: list[_HandOver] = []
         self._finished: list[Note] = []
+        self._apart: deque[tuple[Callable[[], ProducerBatch], Callable[[KafkaError | None], None]]] = deque()
         self._is_writing = False
         self._is_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -165,6 +165,23 @@ class Delivery:
 
     # The journal
 
+    def write_apart(self, make: Callable[[], ProducerBatch], done: Callable[[KafkaError | None], None]) -> None:
+        """Append a batch when no other write is under way, made then. Call `done` when the state has followed it, or failed."""
+        self._apart.append((make, done))
+        self.write()
+
+    def _write_one_apart(self) -> None:
+        make, done = self._apart.popleft()
+
+        def written(error: KafkaError | None) -> None:
+            self._is_writing = False
+            if not self.is_closed:
+                done(error)
+                self._write_within(GATHER_MS)
+
+        self._is_writing = True
+        self._append(make(), written)
+
     def _write_within(self, delay_ms: int) -> None:
         if not self._is_scheduled or delay_ms == GATHER_MS:
             self._is_scheduled = True
@@ -174,6 +191,9 @@ class Delivery:
         """Write what is finished and the next intents, unless a write is under way: then they follow it."""
         self._is_scheduled = False
         if self._is_writing or self.is_closed:
+            return
+        if self._apart:
+            self._write_one_apart()
             return
         hand_overs, self._to_write = self._to_write, []
         for target in self._free_targets(TARGETS_MAX - len(hand_overs)):
@@ -240,7 +260,7 @@ class Delivery:
                 del self._under_way[hand_over.note.target]
             else:
                 self._send(hand_over)
-        if self._queues or self._to_write or self._finished:
+        if self._queues or self._to_write or self._finished or self._apart:
             self._write_within(GATHER_MS)
 
     def _write_again(self, notes: list[bytes], hand_overs: list[_HandOver], failures: int) -> None:

@@ -88,9 +88,9 @@ class Doubles:
     def restore(self, producers: Fields) -> None:
         """Remember what a PRODUCERS note has."""
         for row in producers:
-            first = tuple(each for each in row["first"].tolist() if each != NO_SEQUENCE)
             source = UUID(bytes=row["id"].tobytes()), int(row["partition"])
-            self._remember(_Producer(source, int(row["producer_id"])), _Batches(int(row["epoch"]), first))
+            for first in row["first"].tolist():
+                self.add(HandInKey(source, int(row["producer_id"]), int(row["epoch"]), first))
 
     def snapshots(self, producers_max: int) -> Iterator[Fields]:
         """Yield all that is remembered as `PRODUCER_FIELDS`, at most `producers_max` at once, oldest first."""

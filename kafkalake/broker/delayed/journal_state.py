@@ -10,6 +10,7 @@ Records of a transaction count from its marker on, if that commits.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,6 +30,7 @@ from kafkalake.delayed_journal import (
     Fields,
     Kind,
     Note,
+    Reason,
     read_fields,
     read_note,
     read_tail,
@@ -40,6 +42,9 @@ from kafkalake.record.message_set import MessageSet, to_arrow
 
 COLUMNS = at.OFFSET_COLUMN | at.TIMESTAMP_COLUMN | at.HEADERS_COLUMN
 """The columns that the state reads."""
+
+CARRIED_REMEMBERED = 16
+"""The number of the last batches of carried records among which one that was written twice is found."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -70,6 +75,10 @@ class _Rows:
         self.batch_of_row: Int64s = batch_of_row[first:]
         transactional = (headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_TRANSACTIONAL) != 0
         self.is_transactional: Mask = transactional[self.batch_of_row]
+        kinds, flags = self.fields["kind"], self.fields["flags"]
+        of_copies = np.zeros(len(headers), dtype=np.bool_)
+        of_copies[self.batch_of_row[(kinds == Kind.FINISHED) & (flags == Reason.CARRIED)]] = True
+        self.is_carried: Mask = of_copies[self.batch_of_row]
 
     def entries(self, rows: Mask) -> Entries:
         """Return the entries of some rows."""
@@ -103,6 +112,9 @@ class JournalState:
         self.cancels = Cancels()
         self._transactions: dict[int, _Transaction] = {}
         self._claimed: Int64s = np.zeros(0, dtype=np.int64)
+        self._begin = position
+        self._carried: deque[Int64s] = deque(maxlen=CARRIED_REMEMBERED)
+        self._superseded: list[Int64s] = []
 
     @property
     def first_undecided(self) -> int:
@@ -117,7 +129,7 @@ class JournalState:
         position, self.position = self.position, messages.next_offset
         found = [self._follow_records(rows)]
         found += self._follow_transactions(_from(messages.headers, position), rows)
-        self._follow_notes(rows)
+        found += self._follow_notes(rows)
         added = np.concatenate([each for each in found if len(each)] or [NO_ENTRIES])
         self.index.add(added)
         return added
@@ -125,7 +137,7 @@ class JournalState:
     def _follow_records(self, rows: _Rows) -> Entries:
         """Follow the waiting records and cancels outside of transactions."""
         kinds = rows.fields["kind"]
-        entries = rows.entries((kinds == Kind.WAITING) & ~rows.is_transactional)
+        entries = rows.entries((kinds == Kind.WAITING) & ~rows.is_transactional & ~rows.is_carried)
         self.waiting.add(entries[:, OFFSET])
         for cancel, offset in self._cancels_in(rows, ~rows.is_transactional):
             self.cancels.add(cancel, offset)
@@ -162,19 +174,47 @@ class JournalState:
                     self.cancels.add(cancel, offset)
         return found
 
-    def _follow_notes(self, rows: _Rows) -> None:
-        """Follow the notes, which are in no transaction."""
+    def _follow_notes(self, rows: _Rows) -> list[Entries]:
+        """Follow the notes, which are in no transaction, and return the entries of carried records."""
+        found: list[Entries] = []
         for row in np.flatnonzero(rows.fields["kind"] > Kind.CANCEL).tolist():
             fields = rows.fields[row]
             kind, tail = int(fields["kind"]), read_tail(rows.headers, row)
             if kind in (Kind.INTENT, Kind.FINISHED):
-                self._follow_note(read_note(fields, tail))
+                note = read_note(fields, tail)
+                if note.kind is Kind.FINISHED and note.reason is Reason.CARRIED:
+                    found.append(self._follow_carried(note, rows, row))
+                self._follow_note(note)
             elif kind == Kind.SEQUENCES:
                 self.hand_overs.restore(np.frombuffer(tail, dtype=SEQUENCE_FIELDS))
             elif kind == Kind.PRODUCERS:
                 self.doubles.restore(np.frombuffer(tail, dtype=PRODUCER_FIELDS))
             elif kind == Kind.SETTLED:
                 self.cancels.settle(int(fields["order"]))
+
+        return found
+
+    def _follow_carried(self, note: Note, rows: _Rows, row: int) -> Entries:
+        """Return the entries of the copies in the note's batch, those whose originals have waited until now.
+
+        Originals below the log's start have waited, unless another copy stands before. That is soon after the first, if at all.
+        """
+        copies = rows.entries((rows.batch_of_row == rows.batch_of_row[row]) & (rows.fields["kind"] == Kind.WAITING))
+        is_gone = note.offsets < self._begin
+        counts = self.waiting.contains(note.offsets) | is_gone
+        for earlier in self._carried:
+            counts[is_gone] &= ~np.isin(note.offsets[is_gone], earlier)
+        self._carried.append(note.offsets)
+        if not counts.all():
+            self._superseded.append(copies[~counts, OFFSET])
+        entries: Entries = copies[counts]
+        self.waiting.add(entries[:, OFFSET])
+        return entries
+
+    def take_superseded(self) -> list[Int64s]:
+        """Return the offsets of copies that do not count, once: a note is to say so."""
+        found, self._superseded = self._superseded, []
+        return found
 
     def _follow_note(self, note: Note) -> None:
         self.hand_overs.follow(note)

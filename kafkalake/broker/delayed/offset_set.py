@@ -56,6 +56,11 @@ class OffsetSet:
         found: Int64s = np.flatnonzero(self._is_in[first : max(end - self.start, 0)]) + (self.start + first)
         return found
 
+    def first(self, default: int) -> int:
+        """Return the first offset, `default` without one."""
+        place = int(np.argmax(self._is_in)) if self._count else -1
+        return self.start + place if place >= 0 else default
+
     def raise_start(self, start: int) -> None:
         """Forget the offsets below `start`."""
         gone = start - self.start

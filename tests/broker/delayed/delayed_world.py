@@ -18,6 +18,7 @@ from storage.partition_logs import open_log, read_all
 
 from kafkalake.broker.delayed.coordinator import JournalCoordinator
 from kafkalake.broker.delayed.payloads import Room
+from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.cluster.image import sole_replica
 from kafkalake.delayed_headers import DELAY_ID
@@ -151,7 +152,7 @@ class DelayedWorld:
         self.targets = TargetLogs(directory, self.clock)
         self.seen = Seen()
         self.kill_at: Enum | None = None
-        self.sequence = 0
+        self.twice = False
         self.appended = 0
         self.read_faults: list[Exception] = []
         self.coordinator = self._start()
@@ -160,7 +161,17 @@ class DelayedWorld:
 
     @property
     def append_queue(self) -> Any:
-        return self.led.queue
+        return self
+
+    def add(self, pending: PendingAppend, settled: Callable[[], None]) -> None:
+        """Append as the queue does, carried records twice if `twice` is set."""
+        if self.twice and pending.batch is not None and pending.batch.rows > 5:
+            again = ProducerBatch(pending.batch.body, pending.batch.layout, pending.batch.header.copy())
+            self.led.queue.add(PendingAppend(self.led.partition, again, None))
+        self.led.queue.add(pending, settled)
+
+    def when_caught_up(self, partition: Partition, action: Callable[[], None]) -> None:
+        self.led.queue.when_caught_up(partition, action)
 
     @property
     def purgatory(self) -> Any:
@@ -175,6 +186,9 @@ class DelayedWorld:
         if self.read_faults:
             raise self.read_faults.pop(0)
         return work()
+
+    def moved(self, partition: Partition) -> None:
+        """A trim has moved the start."""
 
     def _reach(self, point: Enum) -> None:
         if point is self.kill_at:
@@ -210,6 +224,12 @@ class DelayedWorld:
                 self.clock.advance(part)
                 self.timers.ring()
                 await self.settle()
+
+    def cancels(self) -> int:
+        """Return the number of cancels that are kept."""
+        loaded = self.coordinator._loaded
+        assert loaded is not None
+        return len(loaded.state.cancels)
 
     async def pass_real_time(self, until: Callable[[], bool]) -> None:
         """Let what waits by the event loop's clock happen, until a condition is met."""

@@ -1,0 +1,193 @@
+"""Keeps a journal partition short: carries out cancels, carries the last waiting records of old segments to the end, and trims.
+
+    look   cancels that have come since the last pass: one pass over the headers, and the records that they name wait no longer
+           most of the log does not wait any more: the waiting records of its first segments are appended again, with the note that
+           the copies stand for them, in one batch
+           the first segments have no waiting record: a snapshot of what only their notes say, then the log starts behind them
+
+Records that are due soon are left alone: they are on their way. A copy counts only if its original still waits there,
+so that a batch that is written twice, after an append of unknown outcome, does not double anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalake.broker.coordination.waiting import wait_for_call
+from kafkalake.broker.delayed.cancels import Cancels
+from kafkalake.broker.delayed.delivery import Delivery
+from kafkalake.broker.delayed.fault_points import DelayedPoint
+from kafkalake.broker.delayed.journal_state import COLUMNS, JournalState
+from kafkalake.broker.delayed.rows import WaitingRows, carried_rows
+from kafkalake.clock import Clock
+from kafkalake.delayed_journal import (
+    NOWHERE,
+    Kind,
+    Note,
+    Reason,
+    encode_notes,
+    note,
+    producers_note,
+    read_fields,
+    sequences_note,
+    settled_note,
+)
+from kafkalake.errors import KafkaError
+from kafkalake.record.arrays import Int64s
+from kafkalake.record.batch import ProducerBatch
+from kafkalake.record.build import build_from_arrow
+from kafkalake.record.message_set import to_arrow
+from kafkalake.run_blocking import RunBlocking
+from kafkalake.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+LOOK_MS = 30_000
+SOON_MS = 120_000
+"""Records that are due within this time are not carried and not searched for: they may be on their way."""
+SETTLED_AFTER_MS = 300_000
+"""How long a cancel is kept after it has come: a hand-in that is repeated may arrive after it."""
+CARRY_RECORDS = 5_000
+OFFSETS_IN_NOTE = 50_000
+ENTRIES_IN_NOTE = 4_000
+
+
+class Read(Protocol):
+    """Read the waiting records at offsets, see `rows.read_waiting`."""
+
+    def __call__(self, offsets: Int64s) -> Awaitable[WaitingRows]: ...
+
+
+class Space:
+    """The space of one journal partition. `look` at it from time to time. `trimmed` is called when the log's start has moved."""
+
+    def __init__(
+        self,
+        log: Log,
+        state: JournalState,
+        delivery: Delivery,
+        read: Read,
+        clock: Clock,
+        run_blocking: RunBlocking,
+        trimmed: Callable[[], None],
+        reach: Callable[[Enum], None],
+    ) -> None:
+        self._log = log
+        self._state = state
+        self._delivery = delivery
+        self._read = read
+        self._clock = clock
+        self._run_blocking = run_blocking
+        self._trimmed = trimmed
+        self._reach = reach
+        self._settled_to = 0
+        self._ends: list[tuple[int, int]] = []
+
+    async def look(self) -> None:
+        """Do what is to be done now. Raise `KafkaLakeError` if the journal cannot be read or written: look again later."""
+        await self._settle_cancels()
+        while await self._carry_some():
+            pass
+        await self._trim()
+
+    # Cancels
+
+    async def _settle_cancels(self) -> None:
+        """Find the records that newer cancels name. Forget the cancels for which nothing more can arrive."""
+        state, now_ms = self._state, self._clock.monotonic_ms()
+        if not len(state.cancels):
+            return
+        if state.cancels.newest_offset >= self._settled_to:
+            end, cancels = state.position, state.cancels.copy()
+            offsets = await self._run_blocking(partial(self._cancelled, end, cancels))
+            offsets = offsets[state.is_free(offsets)]
+            for begin in range(0, len(offsets), OFFSETS_IN_NOTE):
+                self._delivery.finish(offsets[begin : begin + OFFSETS_IN_NOTE], Reason.CANCELLED)
+            self._settled_to = end
+            self._ends.append((now_ms, min(end, state.first_undecided)))
+        old = [end for at_ms, end in self._ends if now_ms - at_ms >= SETTLED_AFTER_MS]
+        if old and state.cancels.lowest_offset(state.position) < old[-1]:
+            await self._write(lambda: encode_notes([settled_note(old[-1])]))
+            self._ends = [each for each in self._ends if each[1] > old[-1]]
+
+    def _cancelled(self, end: int, cancels: Cancels) -> Int64s:
+        """Return the offsets of the cancelled records below `end` that are not due soon. Blocks."""
+        found: list[Int64s] = []
+        soon = self._clock.now_ms() + SOON_MS
+        for messages in self._log.scan(self._log.log_start_offset, end, COLUMNS):
+            table = to_arrow(messages, COLUMNS)
+            headers = table.column("headers")
+            fields = read_fields(headers)
+            cancelled = cancels.are_cancelled(headers, fields) & (fields["kind"] == Kind.WAITING)
+            cancelled &= table.column("timestamp").view(pa.int64()).to_numpy() > soon
+            found.append(table.column("offset").to_numpy()[cancelled])
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+
+    # Carrying
+
+    async def _carry_some(self) -> bool:
+        """Carry the first records that wait if most of those behind them do not, and return whether some were carried."""
+        log, waiting = self._log, self._state.waiting
+        end = log.high_watermark
+        first = waiting.first(end)
+        following = [each for each in log.sealed_base_offsets if each > first]
+        if not following or 2 * len(waiting) >= end - first:
+            return False
+        offsets = waiting.offsets(first, following[0])[:CARRY_RECORDS]
+        rows = await self._read(offsets)
+        if int(rows.due_ms.min()) <= self._clock.now_ms() + SOON_MS:
+            return False
+        await self._write(lambda: _carrying(rows, self._state))
+        self._reach(DelayedPoint.CARRIED)
+        return True
+
+    # Trimming
+
+    async def _trim(self) -> None:
+        """Let the log start behind the segments without anything that counts."""
+        log, state = self._log, self._state
+        bases = [each for each in log.sealed_base_offsets if each <= self._first_needed()]
+        start = bases[-1] if bases else 0
+        if start <= log.log_start_offset:
+            return
+        await self._write(lambda: encode_notes(_snapshot(state)))
+        start = min(start, self._first_needed())
+        await self._run_blocking(lambda: log.delete_records_before(start))
+        state.trim(log.log_start_offset)
+        self._reach(DelayedPoint.TRIMMED)
+        self._trimmed()
+
+    def _first_needed(self) -> int:
+        state, end = self._state, self._state.position
+        return min(state.waiting.first(end), state.first_undecided, state.cancels.lowest_offset(end))
+
+    async def _write(self, make: Callable[[], ProducerBatch]) -> None:
+        error: KafkaError | None = await wait_for_call(partial(self._delivery.write_apart, make))
+        if error is not None:
+            raise error
+
+
+def _carrying(rows: WaitingRows, state: JournalState) -> ProducerBatch:
+    """Return the batch of copies, behind the note of what they stand for."""
+    rows = rows.take(np.flatnonzero(state.is_free(rows.offsets)))
+    carried = Note(Kind.FINISHED, (NOWHERE, -1), -1, -1, rows.offsets, Reason.CARRIED)
+    parts = [encode_notes([note(carried)]).to_arrow(), *([carried_rows(rows)] if len(rows) else [])]
+    whole = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    offsets = pa.array(np.arange(len(whole)))
+    return build_from_arrow(whole.set_column(0, whole.schema.field(0), offsets))
+
+
+def _snapshot(state: JournalState) -> list[bytes]:
+    """Return the notes of what trimmed notes may have said: sequences, open intents, producers."""
+    return [
+        *map(sequences_note, state.hand_overs.snapshots(ENTRIES_IN_NOTE)),
+        *(note(each) for each in state.hand_overs.open.values()),
+        *map(producers_note, state.doubles.snapshots(ENTRIES_IN_NOTE)),
+    ]

@@ -1,0 +1,98 @@
+"""The journal stays short, however long some records wait, and says the same before and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from broker.delayed.delayed_world import ORDERS, START_MS, DelayedWorld, Sent, run, started
+
+from kafkalake.broker.delayed.fault_points import DelayedPoint
+
+FAR = START_MS + 30 * 86_400_000
+SEGMENT = 16 << 10
+
+
+async def fill(world: DelayedWorld, batches: int, first: int = 0) -> None:
+    """Hand in batches of twenty records that are due at once, the first of each batch but one far away."""
+    for number in range(first, first + batches):
+        due = world.clock.now_ms() + 100
+        records = [Sent(b"%d" % number, FAR, b"id-%d" % number), *[Sent(b"x" * 100, due)] * 19]
+        world.hand_in(records, (ORDERS, number % 2), producer_id=number % 3, sequence=20 * number)
+        await world.pass_time(200, 100)
+
+
+def start_of(world: DelayedWorld) -> int:
+    return world.led.log.log_start_offset
+
+
+def far_values(world: DelayedWorld) -> list[bytes | None]:
+    return [value for each in (0, 1) for value in world.targets.values((ORDERS, each)) if value and value[:1] != b"x"]
+
+
+@pytest.mark.parametrize("kill_at", [None, DelayedPoint.CARRIED, DelayedPoint.TRIMMED])
+def test_records_that_wait_long_do_not_keep_the_others(tmp_path: Path, kill_at: DelayedPoint | None) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path, segment_bytes=SEGMENT)
+        await fill(world, 12)
+        world.kill_at = kill_at
+        await world.pass_time(70_000, 10_000)
+        if kill_at is not None:
+            assert world.kill_at is None, "the point was reached"
+            world.restart()
+            await world.pass_time(70_000, 10_000)
+        end = world.led.log.log_end_offset
+        assert start_of(world) > end // 2
+        assert world.coordinator.describe().waiting == 12
+        await fill(world, 12, 12)
+        await world.pass_time(70_000, 10_000)
+        assert start_of(world) > end
+        world.restart()
+        await world.settle()
+        again = [
+            world.hand_in([Sent(b"twice", START_MS)], (ORDERS, n % 2), producer_id=n % 3, sequence=20 * n)
+            for n in (0, 22)
+        ]
+        world.hand_in([Sent(None, -1, b"id-4")], (ORDERS, 0))
+        await world.pass_time(70_000, 10_000)
+        assert again == [[None], [None]]
+        assert world.coordinator.describe().waiting == 23, "a cancel is carried out long before the time"
+        await world.pass_time(31 * 86_400_000, 43_200_000)
+        numbers = [number for number in range(24) if number != 4]
+        assert far_values(world) == [b"%d" % n for n in numbers if n % 2 == 0] + [b"%d" % n for n in numbers if n % 2]
+        assert len(world.targets.values((ORDERS, 0))) + len(world.targets.values((ORDERS, 1))) == 23 + 24 * 19
+        assert world.coordinator.describe().waiting == 0
+
+    run(scenario())
+
+
+def test_a_carry_that_is_written_twice_counts_once(tmp_path: Path) -> None:
+    """As after an append that timed out and was below the watermark later."""
+
+    async def scenario() -> None:
+        world = await started(tmp_path, segment_bytes=SEGMENT)
+        await fill(world, 12)
+        world.twice = True
+        await world.pass_time(40_000, 10_000)
+        assert world.coordinator.describe().waiting == 12
+        world.restart()
+        await world.pass_time(31 * 86_400_000, 43_200_000)
+        assert sorted(int(value or b"") for value in far_values(world)) == list(range(12))
+
+    run(scenario())
+
+
+def test_cancels_are_forgotten_when_nothing_more_can_arrive(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path, segment_bytes=SEGMENT)
+        world.hand_in([Sent(b"a", FAR, b"id"), Sent(None, -1, b"id"), Sent(None, -1, b"none")])
+        await world.pass_time(40_000, 10_000)
+        assert world.coordinator.describe().waiting == 0
+        assert world.cancels() == 2
+        await world.pass_time(400_000, 10_000)
+        assert world.cancels() == 0
+        world.restart()
+        await world.pass_time(1_000)
+        assert world.cancels() == 0
+
+    run(scenario())
