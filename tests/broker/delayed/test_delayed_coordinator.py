@@ -370,7 +370,7 @@ def test_a_small_world_is_the_same_with_far_entries_in_files(tmp_path: Path, mon
         monkeypatch.setattr("kafkalake.broker.delayed.coordinator.IN_MEMORY_MAX", 3)
         world = await started(tmp_path)
         world.hand_in([Sent(b"%02d" % number, START_MS + 7_200_000 * (number % 5)) for number in range(20)])
-        await world.settle()
+        await world.pass_time(10, 10)
         assert list((tmp_path / "journal").glob("*.tmp"))
         await world.pass_time(5 * 7_200_000, 600_000)
         assert world.targets.values() == [b"%02d" % number for number in sorted(range(20), key=lambda n: n % 5)]
