@@ -1,4 +1,4 @@
-"""`kafkalake delayed`: list, describe and cancel what waits to be delivered later."""
+"""`kafkalake delayed`: list, describe and cancel what waits to be delivered later; metrics."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ DELAY_ID = typer.Argument(metavar="ID", help="The header kafkalake-delay-id of t
 
 LIST_COLUMNS = ("Topic", "Partition", "Due", "Key", "Size", "DelayId", "Sent", "Source", "Journal")
 SUMMARY_COLUMNS = ("Topic", "Partition", "Waiting", "Overdue", "Bytes", "NextDue", "LastDue")
+METRICS_COLUMNS = (
+    "Broker", "Partitions", "Loading", "Waiting", "Overdue", "NextDue", "HandedOver", "DeadLetters", "Recent", "LatenessMsP50",
+    "LatenessMsP99", "LatenessMsMax",
+)  # fmt: skip
 SUMMARY_KEYS = ("topic", "partition", "waiting", "overdue", "bytes", "nextDueMs", "lastDueMs")
 
 
@@ -132,6 +136,25 @@ def cancel(
             write_line(f"Cancelled {delay_id}, due {_time(_ms(row['due']))} in {row['topic']}-{row['partition']}.")
     if late:
         note(f"{len(late):,} of them came due meanwhile, and may have been delivered.")
+
+
+@app.command(epilog="Example:  [cyan]kafkalake delayed metrics --json | jq '.[].latenessMsP99'[/cyan]")
+def metrics(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER, json: Json = False) -> None:
+    """Show how much waits at each broker, and how late it was with the records of the last minute.
+
+    Of the partitions of __delayed that a broker coordinates. It hands records over, to their topics at any broker.
+    """
+    from dataclasses import astuple
+
+    with connect(bootstrap_server) as admin:
+        rows = [astuple(each) for each in admin.delayed_metrics()]
+    if json:
+        keys = [name[0].lower() + name[1:] for name in METRICS_COLUMNS]
+        keys[keys.index("nextDue")] = "nextDueMs"
+        write_json([dict(zip(keys, row, strict=True)) for row in rows])
+    else:
+        shown = [(*row[:5], "-" if row[5] is None else _time(row[5]), *row[6:]) for row in rows]
+        show_columns(METRICS_COLUMNS, shown, right=METRICS_COLUMNS)
 
 
 @contextmanager

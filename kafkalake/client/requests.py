@@ -26,7 +26,7 @@ from kafkalake.wire.messages import (
     topics,
     transactions,
 )
-from kafkalake.wire.messages.delayed_schemas import DELAY_RECORDS_KEY, DELIVER_RECORDS_KEY
+from kafkalake.wire.messages.delayed_schemas import DELAY_RECORDS_KEY, DELIVER_RECORDS_KEY, DESCRIBE_DELAYED_KEY
 from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.schemas import (
     CONTROLLER_VOTE_KEY,
@@ -72,6 +72,9 @@ FETCH_AS_FOLLOWER = ClientApi(1, records.FetchRequest, records.FetchResponse, 18
 FETCH_SEGMENT = ClientApi(FETCH_SEGMENT_KEY, replication.FetchSegmentRequest, replication.FetchSegmentResponse, 0, 0)
 DELAY_RECORDS = ClientApi(DELAY_RECORDS_KEY, delayed.DelayRecordsRequest, delayed.DelayRecordsResponse, 0, 0)
 DELIVER_RECORDS = ClientApi(DELIVER_RECORDS_KEY, delayed.DeliverRecordsRequest, delayed.DeliverRecordsResponse, 0, 0)
+DESCRIBE_DELAYED = ClientApi(
+    DESCRIBE_DELAYED_KEY, delayed.DescribeDelayedRequest, delayed.DescribeDelayedResponse, 0, 0
+)
 LOWEST_OFFSETS = ClientApi(LOWEST_OFFSETS_KEY, offsets.LowestOffsetsRequest, offsets.LowestOffsetsResponse, 0, 0)
 LIST_OFFSETS = ClientApi(2, records.ListOffsetsRequest, records.ListOffsetsResponse, 2, 8)
 METADATA = ClientApi(3, cluster.MetadataRequest, cluster.MetadataResponse, 5, 12)

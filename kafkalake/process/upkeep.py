@@ -23,6 +23,7 @@ UPKEEP_INTERVAL_MS = 10_000
 PARTITIONS_PER_TURN = 100
 REOPEN_INTERVAL_MS = 5_000
 REWRITTEN_INTERVAL_MS = 2_000
+DELAYED_INTERVAL_MS = 60_000
 
 
 class Upkeep:
@@ -41,6 +42,7 @@ class Upkeep:
         rewritten = RewrittenSegments(self._store, broker.replicas, self._on_metadata)
         every("rewritten segments", lambda: REWRITTEN_INTERVAL_MS, rewritten.look)
         every("offline replicas", lambda: REOPEN_INTERVAL_MS, self._reopen_failed)
+        every("delayed metrics", lambda: DELAYED_INTERVAL_MS, self._log_delayed)
         every("maintenance", lambda: broker.config.metadata_maintenance_interval_ms, self._maintain_metadata)
         every(
             "retention",
@@ -91,3 +93,16 @@ class Upkeep:
     def _reopen_failed(self) -> Awaitable[None] | None:
         replicas = self._broker.replicas
         return replicas.reopen_failed() if any(True for _ in replicas.offline()) else None
+
+    def _log_delayed(self) -> None:
+        """Log what waits to be delivered later, and how late the records of the last minute were, if there were any."""
+        lateness = self._broker.delayed_metrics.lateness(self._broker.clock.now_ms())
+        journals = self._broker.delayed.describe()
+        overdue = sum(each.overdue for each in journals)
+        if lateness.records or overdue:
+            logger.info(
+                "delayed delivery waiting=%d overdue=%d delivered=%d lateness_ms_p50=%d lateness_ms_p99=%d lateness_ms_max=%d",
+                sum(each.waiting for each in journals),
+                overdue,
+                *lateness,
+            )

@@ -47,6 +47,7 @@ from kafkalake.server.handlers import (
     describe_client_quotas,
     describe_cluster,
     describe_configs,
+    describe_delayed,
     describe_delegation_token,
     describe_groups,
     describe_log_dirs,
@@ -117,7 +118,7 @@ from kafkalake.wire.messages import (
     topics,
     transactions,
 )
-from kafkalake.wire.messages.delayed_schemas import DELAY_RECORDS_KEY, DELIVER_RECORDS_KEY
+from kafkalake.wire.messages.delayed_schemas import DELAY_RECORDS_KEY, DELIVER_RECORDS_KEY, DESCRIBE_DELAYED_KEY
 from kafkalake.wire.messages.message import Message, Response
 from kafkalake.wire.messages.schemas import (
     CONTROLLER_VOTE_KEY,
@@ -306,9 +307,10 @@ _BETWEEN_BROKERS = (
     _api(LOWEST_OFFSETS_KEY, 0, 0, offsets.LowestOffsetsRequest, lowest_offsets.handle, cluster=CLUSTER_ACTION),
     _api(DELAY_RECORDS_KEY, 0, 0, delayed.DelayRecordsRequest, delay_records.handle, cluster=CLUSTER_ACTION),
     _api(DELIVER_RECORDS_KEY, 0, 0, delayed.DeliverRecordsRequest, deliver_records.handle, cluster=CLUSTER_ACTION),
+    _api(DESCRIBE_DELAYED_KEY, 0, 0, delayed.DescribeDelayedRequest, describe_delayed.handle, cluster=DESCRIBE),
 )
 # fmt: on
-"""Kafka's, but for the last eight. Clients have no use for them, so ApiVersions lists them to brokers only, as in Kafka."""
+"""Kafka's, but for the last nine. Other clients have no use for them, so ApiVersions lists them to kafkalake's software only."""
 
 _OWN = (
     _api(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from command_line import Run
 from delayed_lake import DelayedLake, Waiting
+from kafka_reference import Kafkalake, create_topic
 
 HOUR_MS = 3_600_000
 
@@ -90,3 +92,38 @@ def test_a_typo_is_answered_with_what_there_is(kafkalake: Run, lake: DelayedLake
     )
     both = kafkalake("produce", "orders", "--delay", "5m", "--deliver-at", "2026-12-01")
     assert (both.code, both.stderr) == (2, "error: --deliver-at and --delay exclude one another\n")
+
+
+def test_a_broker_tells_what_waits_and_takes_cancels(kafkalake: Run, _shared_kafkalake: Kafkalake, topic: str) -> None:
+    create_topic(_shared_kafkalake, topic, partitions=2, config={"delayed.delivery.enable": "true"})
+    on = partial(kafkalake, environment={"KAFKALAKE_BOOTSTRAP_SERVERS": _shared_kafkalake.bootstrap_servers})
+    for key in ("a", "b"):
+        header = f"kafkalake-delay-id={key}"
+        sent = on("produce", topic, "--delay", "P1D", "-H", header, "--key-separator", "=", "-q", stdin=f"{key}=v")
+        assert (sent.code, sent.stderr) == (0, "")
+
+    def listed() -> list[str]:
+        return sorted(row["key"] for row in json.loads(on("delayed", "list", topic, "--json").stdout))
+
+    assert listed() == ["a", "b"]
+    (metrics,) = json.loads(on("delayed", "metrics", "--json").stdout)
+    assert metrics["waiting"] >= 2
+    assert (metrics["loading"], metrics["deadLetters"]) == (0, 0)
+    assert on("delayed", "metrics").stdout.split()[:3] == ["Broker", "Partitions", "Loading"]
+    ended = on("delayed", "cancel", topic, "a")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("Cancelled a, due ")
+    assert listed() == ["b"]
+    again = on("delayed", "cancel", topic, "a")
+    assert (again.code, again.stderr.splitlines()[0]) == (
+        1,
+        f"error: nothing with delay id 'a' waits in topic '{topic}'",
+    )
+
+
+def test_a_topic_that_delivers_at_once_takes_no_delay(kafkalake: Run, _shared_kafkalake: Kafkalake, topic: str) -> None:
+    create_topic(_shared_kafkalake, topic)
+    servers = _shared_kafkalake.bootstrap_servers
+    ended = kafkalake("produce", topic, "--delay", "5m", "-b", servers, stdin="x")
+    assert ended.code == 1
+    assert f"error: topic {topic} delivers at once: its setting delayed.delivery.enable is not true\n" in ended.stderr

@@ -219,6 +219,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "ControllerVote": {"controller_epoch": 3},
     "KnownTransactions": {"producer_ids": [1, 2**60]},
     "LowestOffsets": {"topics": ["clicks", "views"]},
+    "DescribeDelayed": {},
     "DelayRecords": {"batches": [{"journal_partition": 3, "transactional_id": "t", "records": b"batch"}]},
     "DeliverRecords": {"batches": [{"topic_id": UUID(int=5), "partition_index": 3, "records": b"batch"}]},
     "ReportChanges": {

@@ -17,7 +17,7 @@ from kafkalake.errors import InvalidRequestError, NotControllerError
 
 LISTENER = {"name": "PLAINTEXT", "host": "other", "port": 1, "security_protocol": 0}
 NEVER = 2**31 - 1
-BETWEEN = {27, 56, 58, 62, 63, 67, 70, *range(10_002, 10_010)}
+BETWEEN = {27, 56, 58, 62, 63, 67, 70, *range(10_002, 10_011)}
 FRAMES = int(os.environ.get("FUZZ_FRAMES", "200000")) // 20
 
 

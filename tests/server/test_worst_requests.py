@@ -582,6 +582,7 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
     "ControllerVote": ("ControllerVote", 0, lambda: {"controller_epoch": 0}),
     "KnownTransactions": ("KnownTransactions", 0, lambda: {"producer_ids": list(range(MANY))}),
     "LowestOffsets": ("LowestOffsets", 0, lambda: {"topics": names()}),
+    "DescribeDelayed": ("DescribeDelayed", 0, dict),
     "DelayRecords": ("DelayRecords", 0, lambda: {"batches": [{"records": batch([(b"k", b"v")])}] * 1_000}),
     "DeliverRecords": (
         "DeliverRecords",

@@ -11,6 +11,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from kafkalake.client.administration import (
     brokers,
     configs,
+    delayed,
     group_offsets,
     groups,
     partition_offsets,
@@ -99,6 +100,8 @@ class Admin:
     describe_producers = _awaited(transactions.describe_producers)
     write_abort_marker = _awaited(transactions.write_abort_marker)
     fence_producer = _awaited(transactions.fence_producer)
+
+    delayed_metrics = _awaited(delayed.delayed_metrics)
 
     cluster_id = _awaited(brokers.cluster_id)
     list_brokers = _awaited(brokers.list_brokers)

@@ -12,6 +12,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from kafkalake.client.administration import (
     brokers,
     configs,
+    delayed,
     group_offsets,
     groups,
     partition_offsets,
@@ -104,6 +105,8 @@ class Admin:
     describe_producers = _blocking(transactions.describe_producers)
     write_abort_marker = _blocking(transactions.write_abort_marker)
     fence_producer = _blocking(transactions.fence_producer)
+
+    delayed_metrics = _blocking(delayed.delayed_metrics)
 
     cluster_id = _blocking(brokers.cluster_id)
     list_brokers = _blocking(brokers.list_brokers)

@@ -1,4 +1,4 @@
-"""Messages of DelayRecords and DeliverRecords, kafkalake's own: records that wait on their way in, and on their way out."""
+"""Messages of kafkalake's own for records that wait: on their way in, on their way out, and what there is of them."""
 
 from __future__ import annotations
 
@@ -48,3 +48,30 @@ class DeliverRecordsRequest(Message):
 class DeliverRecordsResponse(Response):
     error_code: int = 0
     results: Sequence[BatchResult] = ()
+
+
+class DescribeDelayedRequest(Message):
+    pass
+
+
+class DescribedJournal(Message):
+    """next_due: ms since 1970, -1 if nothing waits."""
+
+    partition_index: int = 0
+    is_loaded: bool = False
+    waiting: int = 0
+    overdue: int = 0
+    next_due: int = -1
+
+
+class DescribeDelayedResponse(Response):
+    """handed_over, dead_letters: records since the broker's start. recent, lateness_*: see `broker.delayed.metrics.Lateness`."""
+
+    error_code: int = 0
+    handed_over: int = 0
+    dead_letters: int = 0
+    recent: int = 0
+    lateness_p50: int = 0
+    lateness_p99: int = 0
+    lateness_max: int = 0
+    partitions: Sequence[DescribedJournal] = ()

@@ -31,10 +31,13 @@ from kio.static.primitive import i8, i16, i32, i64
 from kafkalake.wire.messages.delayed_schemas import (
     DELAY_RECORDS_KEY,
     DELIVER_RECORDS_KEY,
+    DESCRIBE_DELAYED_KEY,
     DelayRecordsRequest,
     DelayRecordsResponse,
     DeliverRecordsRequest,
     DeliverRecordsResponse,
+    DescribeDelayedRequest,
+    DescribeDelayedResponse,
 )
 
 OWN_FROM = 10_000
@@ -401,6 +404,7 @@ _REQUESTS: dict[tuple[int, int], type] = {
     (LOWEST_OFFSETS_KEY, 0): LowestOffsetsRequest,
     (DELAY_RECORDS_KEY, 0): DelayRecordsRequest,
     (DELIVER_RECORDS_KEY, 0): DeliverRecordsRequest,
+    (DESCRIBE_DELAYED_KEY, 0): DescribeDelayedRequest,
 }
 _RESPONSES: dict[tuple[int, int], type] = {
     (1, 18): FetchResponse,
@@ -413,6 +417,7 @@ _RESPONSES: dict[tuple[int, int], type] = {
     (LOWEST_OFFSETS_KEY, 0): LowestOffsetsResponse,
     (DELAY_RECORDS_KEY, 0): DelayRecordsResponse,
     (DELIVER_RECORDS_KEY, 0): DeliverRecordsResponse,
+    (DESCRIBE_DELAYED_KEY, 0): DescribeDelayedResponse,
 }
 
 
