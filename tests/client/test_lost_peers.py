@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 from cluster.cluster_images import cluster
 from kafka_reference import free_port
-from kafkalake.client.connection import Address
 
 from kafkalake.broker.controller.announcements import REFUSED_TRIES_MAX, Announcements
 from kafkalake.broker.controller.protocol import OtherBrokers
+from kafkalake.client.address import Address
 from kafkalake.client.peers import ConnectedPeers
 from kafkalake.client.requests import UPDATE_IMAGE
 from kafkalake.errors import BrokerRefusedError
