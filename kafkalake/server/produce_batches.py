@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from kafkalake.broker.delayed.delaying_append import DelayingAppend, Received
 from kafkalake.broker.partitions.append_queue import ProduceRequest
-from kafkalake.broker.partitions.batch_checks import OWN_PRODUCER_IDS_FROM
+from kafkalake.broker.partitions.batch_checks import OWN_PRODUCER_IDS_FROM, uncompressed_bytes_max
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.topics import Topic
@@ -46,8 +46,6 @@ INLINE_BYTES = 17 * 64 * 1024
 TURN_BATCHES = 1_000
 """Most batches of one request decoded and appended at once, however small."""
 TURN_BYTES = 16 * 1024 * 1024
-_UNCOMPRESSED_BYTES_MIN = 16 * 1024 * 1024
-_UNCOMPRESSED_RATIO = 10
 _ZSTD_SINCE = 7
 
 
@@ -68,15 +66,6 @@ class BatchRules:
         )
         self.codec = -1 if rules.codec is None else rules.codec
         self.delays = rules.delays
-
-
-def uncompressed_bytes_max(rules: TopicRules, broker: BrokerConfig) -> int:
-    """Return the largest decompressed size of a batch's records, never below `max.message.bytes` of the topic."""
-    bytes_max = broker.max_message_uncompressed_bytes
-    if bytes_max < 0:
-        bytes_max = max(_UNCOMPRESSED_BYTES_MIN, _UNCOMPRESSED_RATIO * rules.message_bytes_max)
-        bytes_max = min(bytes_max, broker.socket_request_max_bytes)
-    return max(bytes_max, rules.message_bytes_max)
 
 
 _rules: WeakKeyDictionary[Topic, BatchRules] = WeakKeyDictionary()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import confluent_kafka
 import pytest
@@ -62,37 +62,59 @@ def values(records: Sequence[Record]) -> list[bytes | None]:
     return [each.value for each in records]
 
 
-@pytest.mark.parametrize("client", [Confluent(), KafkaPython(), AioKafka()], ids=lambda client: client.name)
-@pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_a_record_is_delivered_when_it_is_due(node: NodeInThread, orders: str, client: Client, codec: str) -> None:
-    sent_ms = now_ms()
-    records = [
-        record(b"now", ("trace", b"1"), at_ms=7_000),
-        record(b"at", ("trace", b"2"), (DELIVER_AT, str(sent_ms + 700).encode()), at_ms=8_000),
-        later(b"delay", 400, ("trace", b"3")),
-        record(b"also now", (DELIVER_AT, b"5")),
-    ]
-    offsets = client.write(node.servers, orders, 0, records, codec)
-    assert offsets == [0, 1, 2, 3], "the places in the log: two of them stay empty"
-    found = read(node, orders, 4)
+def in_time(send: Callable[[int, str], None], node: NodeInThread) -> tuple[int, str]:
+    """Call `send` with a due time and a topic until the broker has the records before it. Return both."""
+    for distance_ms in (700, 3_000, 12_000):
+        name, due_ms = topic_name("orders"), now_ms() + distance_ms
+        create_topic(node.servers, name, 1, {"delayed.delivery.enable": "true"})
+        send(due_ms, name)
+        if now_ms() < due_ms:
+            return due_ms, name
+    raise AssertionError("records took 12 s to the broker")
+
+
+@pytest.mark.parametrize(
+    ("client", "codec"),
+    [(Confluent(), "none"), (Confluent(), "lz4"), (KafkaPython(), "none"), (AioKafka(), "gzip")],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_a_record_is_delivered_when_it_is_due(node: NodeInThread, client: Client, codec: str) -> None:
+    began_ms = now_ms()
+
+    def send(due_ms: int, topic: str) -> None:
+        records = [
+            record(b"now", ("trace", b"1"), at_ms=7_000),
+            record(b"at", ("trace", b"2"), (DELIVER_AT, str(due_ms).encode()), at_ms=8_000),
+            later(b"delay", 400, ("trace", b"3")),
+            record(b"also now", (DELIVER_AT, b"5")),
+        ]
+        offsets = client.write(node.servers, topic, 0, records, codec)
+        assert offsets == [0, 1, 2, 3], "the places in the log: two of them stay empty"
+
+    due_ms, topic = in_time(send, node)
+    found = read(node, topic, 4)
     assert values(found[:2]) == [b"now", b"also now"]
     assert [each.offset for each in found] == [0, 3, 4, 5]
     delivered = {each.value: each for each in found[2:]}
-    for value, due_ms in ((b"delay", sent_ms + 400), (b"at", sent_ms + 700)):
-        assert due_ms <= delivered[value].timestamp_ms <= now_ms(), "its time is that of its delivery"
+    for value, earliest_ms in ((b"delay", began_ms + 400), (b"at", due_ms)):
+        assert earliest_ms <= delivered[value].timestamp_ms <= now_ms(), "its time is that of its delivery"
     headers = dict(delivered[b"at"].headers)
     assert (delivered[b"at"].key, headers.pop("trace")) == (b"k", b"2")
-    assert headers.pop(ORIGINAL_TIMESTAMP) == b"8000" and int(headers.pop(DELAY_MS) or b"") <= 700
+    assert headers.pop(ORIGINAL_TIMESTAMP) == b"8000" and int(headers.pop(DELAY_MS) or b"") <= due_ms - began_ms
     assert not headers
     assert dict(found[0].headers) == {"trace": b"1"}
 
 
-def test_records_due_together_come_in_the_order_of_sending(node: NodeInThread, orders: str) -> None:
-    due = (DELIVER_AT, str(now_ms() + 1_000).encode())
+def test_records_due_together_come_in_the_order_of_sending(node: NodeInThread) -> None:
     names = [str(number).encode() for number in range(40)]
-    for begin in range(0, 40, 8):
-        write(node, orders, *(record(name, due) for name in names[begin : begin + 8]))
-    assert values(read(node, orders, 40)) == names
+
+    def send(due_ms: int, topic: str) -> None:
+        due = (DELIVER_AT, str(due_ms).encode())
+        for begin in range(0, 40, 20):
+            write(node, topic, *(record(name, due) for name in names[begin : begin + 20]))
+
+    _, topic = in_time(send, node)
+    assert values(read(node, topic, 40)) == names
 
 
 def test_topics_without_the_setting_take_the_headers_as_any_other(node: NodeInThread) -> None:
@@ -128,11 +150,15 @@ def test_wrong_headers_refuse_the_batch_before_anything_is_written(node: NodeInT
     assert values(read(node, orders, 1)) == [b"next"], "and life goes on"
 
 
-def test_a_record_that_waits_is_cancelled_by_its_id(node: NodeInThread, orders: str) -> None:
-    write(node, orders, later(b"one", 900, (DELAY_ID, b"1")), later(b"two", 900, (DELAY_ID, b"2")))
-    write(node, orders, record(None, (DELAY_ID, b"1")), record(None, (DELAY_ID, b"unknown")))
-    write(node, orders, later(b"end", 1_100))
-    assert values(read(node, orders, 2)) == [b"two", b"end"]
+def test_a_record_that_waits_is_cancelled_by_its_id(node: NodeInThread) -> None:
+    def send(due_ms: int, topic: str) -> None:
+        due = (DELIVER_AT, str(due_ms).encode())
+        write(node, topic, record(b"one", due, (DELAY_ID, b"1")), record(b"two", due, (DELAY_ID, b"2")))
+        write(node, topic, record(None, (DELAY_ID, b"1")), record(None, (DELAY_ID, b"unknown")))
+        write(node, topic, record(b"end", (DELIVER_AT, str(due_ms + 200).encode())))
+
+    _, topic = in_time(send, node)
+    assert values(read(node, topic, 2)) == [b"two", b"end"]
 
 
 def test_all_records_of_a_topic_of_a_delay_are_delivered_after_it(node: NodeInThread) -> None:
@@ -151,6 +177,20 @@ def test_all_records_of_a_topic_of_a_delay_are_delivered_after_it(node: NodeInTh
     assert "INVALID_RECORD" in failed(node, level, later(b"twice", 5))
     low, high = READER.bounds(node.servers, level, 0)
     assert (low, high) == (0, 2) and READER.read(node.servers, level, 0, 0, 0) == []
+
+
+def test_a_large_record_that_came_compressed_is_delivered(node: NodeInThread, orders: str) -> None:
+    large = bytes(1_500_000)  # above max.message.bytes
+    READER.write(node.servers, orders, 0, [later(large, 50)], "lz4")
+    assert values(read(node, orders, 1)) == [large]
+
+
+def test_a_topic_of_a_delay_takes_what_its_target_does(node: NodeInThread) -> None:
+    name = topic_name("keyed")
+    create_topic(node.servers, name, 1, {"delay.levels": "50ms", "cleanup.policy": "compact"})
+    assert "INVALID_RECORD" in failed(node, f"{name}-delay-50ms", Record(None, b"without a key"))
+    write(node, f"{name}-delay-50ms", record(b"with"))
+    assert values(read(node, name, 1)) == [b"with"]
 
 
 class Transactions:
@@ -213,7 +253,7 @@ def test_a_batch_that_is_sent_again_delivers_nothing_twice(node: NodeInThread, o
 
 @pytest.mark.long
 def test_what_waits_for_a_deleted_topic_becomes_a_dead_letter(node: NodeInThread, orders: str) -> None:
-    write(node, orders, later(b"lost", 500, ("trace", b"1")), later(b"lost too", 700))
+    write(node, orders, later(b"lost", 8_000, ("trace", b"1")), later(b"lost too", 8_200))
     admin = AdminClient({"bootstrap.servers": node.servers})
     admin.delete_topics([orders])[orders].result(TIMEOUT_S)
     wait_until(lambda: DEAD_LETTERS in admin.list_topics(timeout=TIMEOUT_S).topics)

@@ -49,8 +49,9 @@ class HandIn(NamedTuple):
 class Gate(Protocol):
     """The way of records that wait to their coordinators."""
 
-    def target_of(self, partition: Partition, rules: DelayRules) -> PartitionId[UUID]:
-        """Return where the records of a partition are delivered. Raise `KafkaError` if there is no such partition."""
+    def target_of(self, partition: Partition, rules: DelayRules, batch: ProducerBatch) -> PartitionId[UUID]:
+        """Return where the records of a partition are delivered. Raise `KafkaError` if there is no such partition, or it takes
+        no such batch."""
         ...
 
     def hand_in(self, hand_in: HandIn, done: Done) -> None:
@@ -82,7 +83,7 @@ class DelayingAppend(PendingAppend):
         if split is None:
             super().decoded(batch, original)
             return
-        self._target = self._gate.target_of(self.partition, self._rules)
+        self._target = self._gate.target_of(self.partition, self._rules, batch)
         self._split = split
         super().decoded(split.immediate, None)
 

@@ -22,12 +22,13 @@ from kafkalake.broker.delayed.delayed_peers import DelayedPeers, HandInRequest
 from kafkalake.broker.delayed.delaying_append import Done, HandIn
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.lanes import Lanes
+from kafkalake.broker.partitions.batch_checks import check_keys
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.transactions.admission import Admission
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.cluster.image import NO_LEADER
-from kafkalake.config.topic_rules import DelayRules
+from kafkalake.config.topic_rules import DelayRules, TopicRules
 from kafkalake.delayed_journal import Origin, encode
 from kafkalake.errors import (
     ConcurrentTransactionsError,
@@ -113,7 +114,7 @@ class DelayGate:
         if self._creation is not None:
             self._creation.cancel()
 
-    def target_of(self, partition: Partition, rules: DelayRules) -> PartitionId[UUID]:
+    def target_of(self, partition: Partition, rules: DelayRules, batch: ProducerBatch) -> PartitionId[UUID]:
         if rules.target is None:
             return partition.replica
         target = self._topics.find(rules.target)
@@ -124,6 +125,7 @@ class DelayGate:
             )
         if partition.index >= len(target.registrations):
             raise LeaderNotAvailableError(f"{rules.target} does not have partition {partition.index} yet")
+        check_keys(TopicRules.of(target.config), batch)
         return target.topic_id, partition.index
 
     def hand_in(self, hand_in: HandIn, done: Done) -> None:

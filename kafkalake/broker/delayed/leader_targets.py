@@ -12,7 +12,7 @@ from kafkalake.broker.admin.topic_admin import TopicAdmin
 from kafkalake.broker.delayed.delayed_peers import DelayedPeers, DeliveryRequest
 from kafkalake.broker.delayed.lanes import Done, Lanes
 from kafkalake.broker.partitions.append_queue import AppendQueue
-from kafkalake.broker.partitions.batch_checks import check_batch
+from kafkalake.broker.partitions.batch_checks import check_batch, uncompressed_bytes_max
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend
@@ -90,7 +90,8 @@ class LeaderTargets:
     def _prepared(self, target: PartitionId[UUID], batch: ProducerBatch) -> Partition:
         topic = self._host.topics.topic_by_id(target[0])
         rules = TopicRules.of(topic.config)
-        check_batch(rules, batch)
+        # Its records came in batches that may have been compressed.
+        check_batch(rules, batch, uncompressed_bytes_max(rules, self._host.config))
         batch.header[at.ATTRIBUTES] = rules.codec or 0
         return topic.leader(target[1])
 

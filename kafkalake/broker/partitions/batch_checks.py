@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.topic_rules import TopicRules
 from kafkalake.errors import InvalidRecordError, MessageTooLargeError
 from kafkalake.record import layout as at
@@ -12,17 +13,34 @@ from kafkalake.storage.staged_file import data_bytes
 OWN_PRODUCER_IDS_FROM = HAND_OVER_PRODUCER_ID_MIN
 """Producer ids that no client may use: their state is kept for ever."""
 
+_UNCOMPRESSED_BYTES_MIN = 16 * 1024 * 1024
+_UNCOMPRESSED_RATIO = 10
 _BATCH_OVERHEAD_BYTES = 61
 _RECORD_BYTES_MIN = 7
 
 
-def check_batch(rules: TopicRules, batch: ProducerBatch) -> None:
-    """Apply the checks of produced batches.
+def uncompressed_bytes_max(rules: TopicRules, broker: BrokerConfig) -> int:
+    """Return the largest decompressed size of a batch's records, never below `max.message.bytes` of the topic."""
+    bytes_max = broker.max_message_uncompressed_bytes
+    if bytes_max < 0:
+        bytes_max = max(_UNCOMPRESSED_BYTES_MIN, _UNCOMPRESSED_RATIO * rules.message_bytes_max)
+        bytes_max = min(bytes_max, broker.socket_request_max_bytes)
+    return max(bytes_max, rules.message_bytes_max)
 
-    Raise `MessageTooLargeError` above max.message.bytes, `InvalidRecordError` if a compacted topic gets a null key.
+
+def check_batch(rules: TopicRules, batch: ProducerBatch, bytes_max: int | None = None) -> None:
+    """Apply the checks of produced batches. bytes_max: the limit of one that its producer has compressed.
+
+    Raise `MessageTooLargeError` above it or max.message.bytes, `InvalidRecordError` if a compacted topic gets a null key.
     """
     size = data_bytes(batch) + _RECORD_BYTES_MIN * batch.rows + _BATCH_OVERHEAD_BYTES
-    if size > rules.message_bytes_max:
+    limit = rules.message_bytes_max if bytes_max is None else bytes_max
+    if size > limit:
         raise MessageTooLargeError(f"a batch of {size} bytes, max.message.bytes is {rules.message_bytes_max}")
+    check_keys(rules, batch)
+
+
+def check_keys(rules: TopicRules, batch: ProducerBatch) -> None:
+    """Raise `InvalidRecordError` if a compacted topic gets a null key."""
     if batch.layout[at.KEY_NULLS] and rules.key_required:
         raise InvalidRecordError("a compacted topic takes no record without a key")

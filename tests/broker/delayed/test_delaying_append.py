@@ -33,7 +33,7 @@ class FakeGate:
         self.handed_in: list[tuple[HandIn, Done]] = []
         self.fails: Callable[[], None] = lambda: None
 
-    def target_of(self, partition: Partition, rules: DelayRules) -> PartitionId[UUID]:
+    def target_of(self, partition: Partition, rules: DelayRules, batch: object) -> PartitionId[UUID]:
         if rules.target == "gone":
             raise LeaderNotAvailableError()
         return partition.replica
