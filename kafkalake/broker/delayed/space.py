@@ -109,7 +109,7 @@ class Space:
             offsets = await self._run_blocking(partial(self._cancelled, end, cancels))
             offsets = offsets[state.is_free(offsets)]
             for begin in range(0, len(offsets), OFFSETS_IN_NOTE):
-                self._delivery.finish(offsets[begin : begin + OFFSETS_IN_NOTE], Reason.CANCELLED)
+                await self._write(partial(_cancelling, offsets[begin : begin + OFFSETS_IN_NOTE]))
             self._settled_to = end
             self._ends.append((now_ms, min(end, state.first_undecided)))
         old = [end for at_ms, end in self._ends if now_ms - at_ms >= SETTLED_AFTER_MS]
@@ -172,6 +172,11 @@ class Space:
         error: KafkaError | None = await wait_for_call(partial(self._delivery.write_apart, make))
         if error is not None:
             raise error
+
+
+def _cancelling(offsets: Int64s) -> ProducerBatch:
+    """Return the note that cancelled records wait no longer. It is followed before any of them is carried."""
+    return encode_notes([note(Note(Kind.FINISHED, (NOWHERE, -1), -1, -1, offsets, Reason.CANCELLED))])
 
 
 def _carrying(rows: WaitingRows, state: JournalState) -> ProducerBatch:

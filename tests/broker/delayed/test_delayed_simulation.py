@@ -14,7 +14,8 @@ from long_runs import first_of
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.errors import KafkaStorageError, NotEnoughReplicasError, RequestTimedOutError
 
-SEEDS = range(200)
+SEEDS = (53, 124, 128, 137, *range(100))
+"""The first ones have found what others do not: a record that was cancelled and carried at once."""
 SPANS_MS = (0, 5, 1_000, 70_000, 4_000_000, 90_000_000)
 
 
@@ -120,7 +121,7 @@ class Run:
         return Sent(None if is_cancel else b"%d" % self.sent, due, delay_id)
 
 
-@pytest.mark.parametrize("seed", first_of(SEEDS, 6))
+@pytest.mark.parametrize("seed", first_of(SEEDS, 4))
 def test_what_is_delivered_is_what_a_sorted_list_says(seed: int) -> None:
     async def scenario(directory: Path) -> None:
         world = await started(directory, segment_bytes=16 << 10)
