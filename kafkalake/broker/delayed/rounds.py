@@ -34,7 +34,7 @@ ROUND_BYTES = 16 << 20
 LOOK_MS = 30_000
 """The longest time until the next look at the index: the wall clock may jump."""
 PAUSE_MS = 1_000
-READ_AHEAD_ABOVE_BYTES = 8 << 20
+READ_AHEAD_ABOVE_BYTES = 256 << 10
 """The size of a journal partition from which records are read ahead."""
 AHEAD_MS = 2_000
 """How long before its beginning a window is read."""
