@@ -29,7 +29,10 @@ MEASURES = {
         "produce",
         ("produce-default", "produce-large", "produce-lz4", "produce-100", "produce-1000", "produce-small"),
     ),
-    "client": ("client_rates", ("client-send", "client-send-arrow", "client-poll", "client-poll-arrow")),
+    "client": (
+        "client_rates",
+        ("client-send", "client-send-arrow", "client-poll", "client-poll-arrow", "client-memory"),
+    ),
     "consume": ("consume", ("consume-one", "consume-restarted", "consume-fan-out")),
     "latency": ("latency", ("latency-average", "latency-p99", "producer-p99")),
     "transactions": ("transactions", ()),

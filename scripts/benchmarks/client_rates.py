@@ -14,6 +14,7 @@ from types import TracebackType
 
 from kafka_reference import BrokerProcess, create_topic
 
+from benchmarks import client_memory
 from benchmarks.plan import Plan, progress
 from benchmarks.rows import Row, number
 
@@ -36,6 +37,8 @@ class ClientProcess:
 
     def __init__(self, name: str, servers: str, topic: str, records: int) -> None:
         command = [sys.executable, "-m", "benchmarks.client_process", name, servers, topic, str(records)]
+        self._records = records
+        self.by_processor: list[float] = []
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> ClientProcess:
@@ -52,11 +55,13 @@ class ClientProcess:
             self._process.kill()
 
     def round(self) -> float:
-        """Return the records a second of a round."""
+        """Return the records a second of a round. Those of a second of processor time are kept in `by_processor`."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        return float(self._process.stdout.readline())
+        seconds, worked = map(float, self._process.stdout.readline().split())
+        self.by_processor.append(self._records / worked)
+        return self._records / seconds
 
 
 def measure(plan: Plan) -> Iterator[Row]:
@@ -82,6 +87,10 @@ def measure(plan: Plan) -> Iterator[Row]:
             5,
         ),
     )
+    if plan.wants(client_memory.KEY):
+        yield client_memory.measure(plan)
+    if not any(plan.wants(case.key) for case in (*cases, *reading)):
+        return
     with plan.brokers() as brokers:
         for broker in brokers:
             for case in cases:
@@ -108,7 +117,8 @@ def _row(plan: Plan, broker: BrokerProcess, case: Case) -> Row:
         for _ in range(plan.rounds):
             ours.append(own.round())
             theirs.append(other.round())
-    return compared(key, case, broker.name, ours, theirs)
+        own_work, other_work = own.by_processor[1:], other.by_processor[1:]
+    return compared(key, case, broker.name, (ours, own_work), (theirs, other_work))
 
 
 def _read_row(plan: Plan, broker: BrokerProcess, case: Case) -> Row:
@@ -130,20 +140,36 @@ def _read_row(plan: Plan, broker: BrokerProcess, case: Case) -> Row:
         for _ in range(plan.rounds):
             ours.append(own.round())
             theirs.append(other.round())
-    return compared(key, case, broker.name, ours, theirs)
+        own_work, other_work = own.by_processor[1:], other.by_processor[1:]
+    return compared(key, case, broker.name, (ours, own_work), (theirs, other_work))
 
 
-def compared(key: str, case: Case, broker: str, ours: list[float], theirs: list[float]) -> Row:
+Rounds = tuple[list[float], list[float]]
+"""Records a second, and a second of the client's processor time, round by round."""
+
+
+def compared(key: str, case: Case, broker: str, own: Rounds, other: Rounds) -> Row:
     """The row of a case: the ratio is ours over theirs, round by round."""
+    (ours, own_work), (theirs, other_work) = own, other
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
     name = case.theirs.replace("_", "-")
     return Row(
         key,
         f"{case.title}, 100-byte values, acks=all, on {broker}, against {name}",
-        f"{number(statistics.median(ours))} records/s",
-        f"{name}: {number(statistics.median(theirs))} records/s",
+        _rates(ours, own_work),
+        f"{name}: {_rates(theirs, other_work)}",
         f"{statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})",
         f"{case.at_least:g} x",
         statistics.median(ratios) >= case.at_least,
-        {"kafkalake": ours, case.theirs: theirs, "unit": "records/s"},
+        {
+            "kafkalake": ours,
+            case.theirs: theirs,
+            "unit": "records/s",
+            "per_processor_second": {"kafkalake": own_work, case.theirs: other_work},
+        },
     )
+
+
+def _rates(rates: list[float], by_processor: list[float]) -> str:
+    work = number(statistics.median(by_processor))
+    return f"{number(statistics.median(rates))} records/s, {work} a second of its processor time"
