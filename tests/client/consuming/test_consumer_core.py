@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from manual_clock import ManualClock
 from record_batches import simple_batch
 from simulated_network import SimulatedBroker, SimulatedNetwork, SimulatedTopics
 
+from kafkalake.client.consuming.calls import ConsumerCalls
 from kafkalake.client.consuming.core import ConsumerCore
+from kafkalake.client.consuming.records import DeserializedRecord
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import LogTruncationError, NoOffsetForPartitionError
 from kafkalake.client.requests import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
@@ -99,10 +102,10 @@ class World:
             broker.handlers[LIST_OFFSETS] = self.list_offsets
             broker.handlers[OFFSET_FOR_LEADER_EPOCH] = self.epoch_ends
         self.sessions: dict[int, dict[tuple[str, int], int]] = {}
-        settings = parse_settings(
+        self.settings = parse_settings(
             ConsumerSettings, {"bootstrap.servers": "b1:9092", "auto.offset.reset": "earliest", **given}
         )
-        self.core = ConsumerCore(settings, [], "me", Random(1))
+        self.core = ConsumerCore(self.settings, [], "me", Random(1))
         self.network = SimulatedNetwork(self.core, self.brokers)
 
     def fetch_by_id(self, node: int, request: Any) -> FetchResponse | None:
@@ -203,6 +206,18 @@ class World:
     def assign(self, *partitions: tuple[str, int]) -> None:
         self.core.assign(partitions or (P0, P1), self.network.now_ms)
 
+    def poll(self, calls: ConsumerCalls, clock: ManualClock, limit: int = 1_000) -> list[DeserializedRecord]:
+        """What a poll of a second returns."""
+        script = calls.poll(1_000, limit)
+        try:
+            while True:
+                next(script)
+                self.network.run(10)
+                clock.advance(10)
+        except StopIteration as stop:
+            found: list[DeserializedRecord] = stop.value
+            return found
+
     def read(self, milliseconds: int = 3_000, limit: int = 1_000) -> list[bytes]:
         """The values of all records that come in some time, as an application that polls again and again."""
         found: list[bytes] = []
@@ -279,6 +294,34 @@ def test_a_response_may_have_several_batches(limit: int) -> None:
         while (batch := world.core.fetcher.take_arrow()) is not None:
             arrow += list(zip(batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True))
     assert arrow == list(enumerate(values))[3:]
+
+
+class Interceptor:
+    """Marks values. It may fail."""
+
+    def __init__(self, mark: bytes) -> None:
+        self.mark = mark
+
+    def on_consume(self, records: Sequence[DeserializedRecord]) -> Sequence[DeserializedRecord]:
+        if not self.mark:
+            raise ValueError("no mark")
+        return [record._replace(value=record.value + self.mark) for record in records]
+
+    def on_commit(self, offsets: object) -> None:
+        raise ValueError("not asked for")
+
+
+def test_an_interceptor_that_raises_is_skipped_each_time_and_polls_that_have_records_ask_for_more() -> None:
+    world, clock = World(), ManualClock(1_000)
+    for value in (b"a", b"b", b"c", b"d"):
+        world.logs[P0].append(value, value)
+    world.assign(P0)
+    interceptors = [Interceptor(b"1"), Interceptor(b""), Interceptor(b"2")]
+    calls = ConsumerCalls(world.core, world.settings, clock, (None, None), interceptors)
+    found = [world.poll(calls, clock, 1) for _ in range(8)]
+    values = [b"a", b"a", b"b", b"b", b"c", b"c", b"d", b"d"]
+    assert [[record.value for record in each] for each in found] == [[value + b"12"] for value in values]
+    assert len(world.fetches) == 5  # one of them waits
 
 
 def test_what_was_fetched_is_dropped_after_a_seek_and_records_before_the_position_are_cut() -> None:
