@@ -277,6 +277,15 @@ SAMPLES: dict[str, dict[str, Any]] = {
         "topic_partitions": (),
     },
 }
+_BY_ID = {
+    "max_wait": 500,
+    "min_bytes": 1,
+    "topics": [
+        {"topic_id": UUID(int=5), "partitions": [{"partition": 1, "fetch_offset": 7, "partition_max_bytes": 100}]}
+    ],
+    "forgotten_topics_data": [{"topic_id": UUID(int=6), "partitions": [2]}],
+}
+SAMPLES |= {f"Fetch-{version}": _BY_ID for version in range(13, 18)}
 APIS = [value for value in vars(requests).values() if isinstance(value, ClientApi)]
 
 
