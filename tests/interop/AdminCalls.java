@@ -103,6 +103,10 @@ public class AdminCalls {
       call("alterClientQuotas unknown", () -> errors(admin.alterClientQuotas(List.of(new ClientQuotaAlteration(user, List.of(new ClientQuotaAlteration.Op("nosuch", 1e9))))).values()));
       Thread.sleep(500);
       call("describeClientQuotas again", () -> own(of(admin.describeClientQuotas(ClientQuotaFilter.all()).entities()).entrySet(), topic));
+      for (var each : Map.of("user", "controller_mutation_rate", "client-id", "controller_mutation_rate", "ip", "connection_creation_rate").entrySet()) {
+        ClientQuotaEntity entity = new ClientQuotaEntity(Map.of(each.getKey(), each.getKey().equals("ip") ? "192.0.2.7" : topic));
+        call("alterClientQuotas " + each.getValue() + " of " + each.getKey(), () -> errors(admin.alterClientQuotas(List.of(new ClientQuotaAlteration(entity, List.of(new ClientQuotaAlteration.Op(each.getValue(), 7.0))))).values()));
+      }
       call("describeUserScramCredentials", () -> own(of(admin.describeUserScramCredentials().all()).values(), topic));
       call("describeUserScramCredentials one", () -> of(admin.describeUserScramCredentials(List.of(topic)).all()));
       call("alterUserScramCredentials", () -> errors(admin.alterUserScramCredentials(List.of(new UserScramCredentialUpsertion(topic, new ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), "secret"))).values()));
@@ -132,6 +136,23 @@ public class AdminCalls {
       call("removeMembersFromConsumerGroup", () -> of(admin.removeMembersFromConsumerGroup(topic, new RemoveMembersFromConsumerGroupOptions()).all()));
       call("deleteConsumerGroupOffsets", () -> of(admin.deleteConsumerGroupOffsets(topic, Set.of(first)).all()));
       call("deleteConsumerGroups", () -> of(admin.deleteConsumerGroups(List.of(topic)).all()));
+      call("describeShareGroups", () -> errors(admin.describeShareGroups(List.of(topic)).describedGroups()));
+      call("listShareGroupOffsets", () -> of(admin.listShareGroupOffsets(Map.of(topic, new ListShareGroupOffsetsSpec())).all()));
+      call("alterShareGroupOffsets", () -> of(admin.alterShareGroupOffsets(topic, Map.of(first, 0L)).all()));
+      call("deleteShareGroupOffsets", () -> of(admin.deleteShareGroupOffsets(topic, Set.of(topic)).all()));
+      call("deleteShareGroups", () -> errors(admin.deleteShareGroups(List.of(topic)).deletedGroups()));
+      call("describeStreamsGroups", () -> errors(admin.describeStreamsGroups(List.of(topic)).describedGroups()));
+      call("listStreamsGroupOffsets", () -> of(admin.listStreamsGroupOffsets(Map.of(topic, new ListStreamsGroupOffsetsSpec())).all()));
+      call("alterStreamsGroupOffsets", () -> of(admin.alterStreamsGroupOffsets(topic, Map.of(first, new org.apache.kafka.clients.consumer.OffsetAndMetadata(0))).all()));
+      call("deleteStreamsGroupOffsets", () -> of(admin.deleteStreamsGroupOffsets(topic, Set.of(first)).all()));
+      call("deleteStreamsGroups", () -> errors(admin.deleteStreamsGroups(List.of(topic)).deletedGroups()));
+      call("forceTerminateTransaction", () -> of(admin.forceTerminateTransaction(topic).result()));
+      call("listClientMetricsResources", () -> own(of(admin.listClientMetricsResources().all()), topic));
+      call("clientInstanceId", () -> admin.clientInstanceId(java.time.Duration.ofSeconds(2)));
+      for (GroupType type : List.of(GroupType.SHARE, GroupType.STREAMS))
+        call("listGroups " + type, () -> of(admin.listGroups(new ListGroupsOptions().withTypes(Set.of(type))).all()));
+      call("updateFeatures share", () -> errors(admin.updateFeatures(Map.of("share.version", new FeatureUpdate((short) 0, FeatureUpdate.UpgradeType.UPGRADE)), new UpdateFeaturesOptions().validateOnly(true)).values()));
+      call("updateFeatures streams", () -> errors(admin.updateFeatures(Map.of("streams.version", new FeatureUpdate((short) 1, FeatureUpdate.UpgradeType.UPGRADE)), new UpdateFeaturesOptions().validateOnly(true)).values()));
       call("listOffsets", () -> of(admin.listOffsets(Map.of(first, OffsetSpec.latest())).all()).get(first).offset());
       call("deleteRecords", () -> of(admin.deleteRecords(Map.of(first, RecordsToDelete.beforeOffset(0))).all()));
       call("createPartitions", () -> of(admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(3))).all()));

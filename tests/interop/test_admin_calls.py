@@ -9,6 +9,13 @@ import jars
 import pytest
 from kafka_reference import ApacheKafka, BrokerProcess, Kafkalake, java, topic_name
 
+NOT_ENFORCED = "cannot be set: kafkalake does not enforce it"
+DIFFERENT = {
+    "alterClientQuotas controller_mutation_rate of user": NOT_ENFORCED,
+    "alterClientQuotas controller_mutation_rate of client-id": NOT_ENFORCED,
+    "alterClientQuotas connection_creation_rate of ip": NOT_ENFORCED,
+}
+"""Calls with another outcome, and a part of it, which says why."""
 PROGRAM = Path(__file__).parent / "AdminCalls.java"
 
 
@@ -29,4 +36,6 @@ def test_the_methods_of_admin_answer_as_on_apache_kafka(
     topic = topic_name("admin")
     expected, found = outcomes(kafka_reference, topic), outcomes(_shared_kafkalake, topic)
     assert len(expected) > 80
-    assert {name: (expected[name], found[name]) for name in expected if expected[name] != found[name]} == {}
+    differ = {name: (expected[name], found[name]) for name in expected if expected[name] != found[name]}
+    assert differ.keys() == DIFFERENT.keys(), differ
+    assert [name for name, reason in DIFFERENT.items() if reason not in found[name]] == []
