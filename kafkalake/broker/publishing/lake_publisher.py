@@ -38,7 +38,7 @@ from kafkalake.broker.publishing.reports import (
 )
 from kafkalake.broker.publishing.shown_partitions import has_all_coordinators, leader_of, shown_partitions
 from kafkalake.broker.publishing.standstill import Standstill
-from kafkalake.broker.transactions.cut import UNKNOWN, Cut, EndedTransaction, LogEnds, decide_cut
+from kafkalake.broker.transactions.cut import UNKNOWN, Cut, EndedTransaction, Seen, decide_cut
 from kafkalake.clock import Clock
 from kafkalake.cluster.image import NO_LEADER, ClusterImage
 from kafkalake.errors import BrokerRefusedError, KafkaLakeError, NotControllerError, as_value
@@ -89,7 +89,7 @@ class _Term:
         self.rows = rows
         self.acknowledged: dict[int, Acknowledgement] = {}
         self.unanswered_ms: dict[int, int] = {}
-        self.log_ends: LogEnds = {}
+        self.seen: Seen = {}
         self.standstill = Standstill()
         self.has_rows_of: frozenset[str] = frozenset()
         """The topics of the last publish."""
@@ -316,12 +316,12 @@ class LakePublisher:
         """Return up to where transactions are shown. `held`: None if waves may have begun meanwhile."""
         marked: frozenset[TopicPartition] = frozenset().union(*(report.marked for report in reports))
         if held is None or not has_all_coordinators(image, self._topics, held):
-            return Cut(dict.fromkeys(marked, UNKNOWN), None, term.log_ends)
+            return Cut(dict.fromkeys(marked, UNKNOWN), None, term.seen)
         transactions = [each for waves in held.values() for each in waves.transactions]
         partitions = shown_partitions(image, self._topics, term.rows, reports, transactions)
-        log_ends = term.log_ends
-        cut: Cut = await self._run_blocking(lambda: decide_cut(transactions, partitions, log_ends))
-        term.log_ends = cut.log_ends
+        seen = term.seen
+        cut: Cut = await self._run_blocking(lambda: decide_cut(transactions, partitions, seen))
+        term.seen = cut.seen
         term.standstill.published(cut.positions, self._clock.monotonic_ms())
         return cut
 

@@ -46,50 +46,50 @@ class Shown(NamedTuple):
     log_end: int | None
 
 
-LogEnds: TypeAlias = Mapping[tuple[JournalPosition, TopicPartition], int]
-"""The log ends when a transaction was first seen ended, of partitions in which its last offset is not known."""
+Seen: TypeAlias = Mapping[JournalPosition, Mapping[TopicPartition, OffsetRange]]
+"""The ranges of transactions as they were when their end was first known. A coordinator that takes over does not know them."""
 
 
 class Cut(NamedTuple):
     """The positions to publish, and what they do not show.
 
     positions: the last stable offsets of the partitions of hidden transactions, at most. hidden: the transactions that are not
-    shown, None if they are not known. log_ends: for the next cut.
+    shown, None if they are not known. seen: for the next cut.
     """
 
     positions: Mapping[TopicPartition, int]
     hidden: frozenset[JournalPosition] | None
-    log_ends: LogEnds
+    seen: Seen
 
 
-def decide_cut(
-    transactions: Iterable[EndedTransaction], partitions: Mapping[TopicPartition, Shown], log_ends: LogEnds
-) -> Cut:
-    """Return the cut below the last stable offsets. Partitions that are not in `partitions` are gone. log_ends: of the last cut.
+def decide_cut(transactions: Iterable[EndedTransaction], partitions: Mapping[TopicPartition, Shown], seen: Seen) -> Cut:
+    """Return the cut below the last stable offsets. Partitions that are not in `partitions` are gone. seen: of the last cut.
 
     A transaction without a known last offset had ended before the log end at which it was first seen, whatever comes later. Records
     beyond the log end are those of an earlier topic of the name, or lost.
     """
-    positions, ranges, ends = [], [], {}
+    positions, ranges, ended = [], [], {}
     for position, of_partitions in transactions:
-        known = {}
-        for partition, (first, last) in of_partitions.items():
+        before, known, bounded = seen.get(position, {}), {}, {}
+        for partition, found in of_partitions.items():
             shown = partitions.get(partition)
             if shown is None:
                 continue
-            if last == UNKNOWN:
-                end = log_ends.get((position, partition), shown.log_end)
-                last = UNFINISHED if end is None else end - 1
-                if end is not None:
-                    ends[position, partition] = end
-            if shown.log_end is not None and shown.log_end <= last < UNFINISHED:
-                continue
-            known[partition] = OffsetRange(max(first, shown.published), last)
+            if found.last_offset in (UNKNOWN, UNFINISHED):
+                found = before.get(partition, found)
+            if found.last_offset == UNKNOWN:
+                found = found._replace(last_offset=UNFINISHED if shown.log_end is None else shown.log_end - 1)
+            if found.last_offset < UNFINISHED:
+                known[partition] = found
+                if shown.log_end is not None and shown.log_end <= found.last_offset:
+                    continue
+            bounded[partition] = found._replace(first_offset=max(found.first_offset, shown.published))
         positions.append(position)
-        ranges.append(known)
+        ranges.append(bounded)
+        ended[position] = known
     lowered, hidden = cut({partition: shown.stable for partition, shown in partitions.items()}, ranges)
     touched = {partition: lowered[partition] for number in hidden for partition in ranges[number]}
-    return Cut(touched, frozenset(positions[number] for number in hidden), ends)
+    return Cut(touched, frozenset(positions[number] for number in hidden), ended)
 
 
 def cut(

@@ -12,6 +12,7 @@ from kafkalake.broker.transactions.cut import (
     UNFINISHED,
     UNKNOWN,
     EndedTransaction,
+    Seen,
     Shown,
     cut,
     decide_cut,
@@ -63,7 +64,7 @@ def _run(events: Sequence[tuple[int, int, int]], late: bool) -> None:
     open_: dict[int, dict[TopicPartition, OffsetRange]] = {}
     ended: list[EndedTransaction] = []
     published = dict(ends)
-    log_ends: Mapping[tuple[tuple[int, int], TopicPartition], int] = {}
+    seen: Seen = {}
     number = 0
     truth: list[Ranges] = []
     for action, index, producer in events:
@@ -91,8 +92,8 @@ def _run(events: Sequence[tuple[int, int, int]], late: bool) -> None:
                 each: Shown(published[each], published[each] if each == partition and late else stable[each], end)
                 for each, end in ends.items()
             }
-            found = decide_cut(ended, shown, log_ends)
-            log_ends = found.log_ends
+            found = decide_cut(ended, shown, seen)
+            seen = found.seen
             assert found.hidden is not None
             ended = [each for each in ended if each.position in found.hidden]
             now = {each: found.positions.get(each, of.stable) for each, of in shown.items()}
@@ -132,20 +133,29 @@ def test_an_open_transaction_hides_only_what_is_linked_to_it() -> None:
     t4 = EndedTransaction((0, 4), {d: OffsetRange(0, 7)})
     shown = {a: Shown(0, 4, 8), b: Shown(0, 8, 8), c: Shown(0, 2, 2), d: Shown(0, 9, 9)}
     found = decide_cut([t2, t3, t4], shown, {})
-    assert found == ({a: 4, b: 3, c: 0}, {(0, 2), (0, 3)}, {})
+    assert found[:2] == ({a: 4, b: 3, c: 0}, {(0, 2), (0, 3)})
 
 
 def test_a_transaction_whose_end_is_not_known_is_shown_behind_the_log_end_at_which_it_was_seen() -> None:
     a, b = ("t", 0), ("t", 1)
     found = EndedTransaction((3, 7), {a: OffsetRange(UNKNOWN, UNKNOWN), b: OffsetRange(2, 2)})
-    cut_now = decide_cut([found], {a: Shown(1, 4, 9), b: Shown(0, 5, 5)}, {})
-    assert cut_now == ({a: 1, b: 2}, {(3, 7)}, {((3, 7), a): 9})
-    cut_now = decide_cut([found], {a: Shown(1, 8, 20), b: Shown(2, 5, 5)}, cut_now.log_ends)
-    assert cut_now == ({a: 1, b: 2}, {(3, 7)}, {((3, 7), a): 9})
-    cut_now = decide_cut([found], {a: Shown(1, 1, None), b: Shown(2, 5, 5)}, cut_now.log_ends)
-    assert cut_now == ({a: 1, b: 2}, {(3, 7)}, {((3, 7), a): 9}), "its leader does not answer"
-    cut_now = decide_cut([found], {a: Shown(1, 9, 20), b: Shown(2, 5, 5)}, cut_now.log_ends)
-    assert cut_now == ({}, set(), {((3, 7), a): 9})
+    seen = {(3, 7): {a: OffsetRange(UNKNOWN, 8), b: OffsetRange(2, 2)}}
+    assert decide_cut([found], {a: Shown(1, 4, 9), b: Shown(0, 5, 5)}, {}) == ({a: 1, b: 2}, {(3, 7)}, seen)
+    assert decide_cut([found], {a: Shown(1, 8, 20), b: Shown(2, 5, 5)}, seen) == ({a: 1, b: 2}, {(3, 7)}, seen)
+    silent = {a: Shown(1, 1, None), b: Shown(2, 5, 5)}
+    assert decide_cut([found], silent, seen) == ({a: 1, b: 2}, {(3, 7)}, seen), "its leader does not answer"
+    assert decide_cut([found], {a: Shown(1, 9, 20), b: Shown(2, 5, 5)}, seen) == ({}, set(), seen)
+
+
+def test_what_a_coordinator_has_reported_is_known_when_another_one_takes_over() -> None:
+    a, b = ("t", 0), ("t", 1)
+    whole = {a: OffsetRange(5, 5), b: OffsetRange(2, 2)}
+    shown = {a: Shown(1, 4, 9), b: Shown(0, 5, 5)}
+    seen = decide_cut([EndedTransaction((3, 7), whole)], shown, {}).seen
+    for last in (UNKNOWN, UNFINISHED):
+        found = EndedTransaction((3, 7), dict.fromkeys(whole, OffsetRange(UNKNOWN, last)))
+        assert decide_cut([found], shown, seen) == ({a: 4, b: 2}, {(3, 7)}, {(3, 7): whole})
+        assert decide_cut([found], shown, {}).positions == {a: 1, b: 0}, "where it is not known"
 
 
 def test_what_is_unfinished_hides_the_transaction_and_what_is_gone_hides_nothing() -> None:
