@@ -192,8 +192,9 @@ def test_a_transaction_outlives_the_coordinators_that_die_as_they_take_over(clus
     cluster.arm(step, *(number for number in range(BROKERS) if number != coordinator))
     cluster.brokers[coordinator].kill()
     wait_until(lambda: len(cluster.killed()) > 1, timeout_s=30)
+    cluster.arm("", *range(BROKERS))  # also the third one, which may be about to load
     cluster.restart_killed()
-    cluster.arm("", *range(BROKERS))
+    wait_until(lambda: not cluster.killed() or cluster.restart_killed())
     producer.commit_transaction(60)
     consumer = Consumer({"bootstrap.servers": servers, "group.id": step, "isolation.level": "read_committed"})
     try:
