@@ -8,6 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from random import Random
 from typing import Any, NamedTuple
 
 from contract.wire_client import batch, code, decode, encode, values_of
@@ -18,6 +19,7 @@ FETCH_VERSION = 12
 TIMEOUT_S = 60.0
 PAUSE_S = 0.05
 NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, TOPIC_ALREADY_EXISTS, INVALID_REPLICA_ASSIGNMENT = 0, 1, 3, 36, 39
+OFFSET_NOT_AVAILABLE = 78
 RETRIED = {3, 5, 6, 7, 14, 15, 16, 19, 20, 38, 41, 51, 56, 74, 75, 78, 88}
 """Errors after which a client asks again: not here or not yet, timed out, too few replicas, a step under way, the disk."""
 TRANSACTIONAL = 0x10
@@ -46,6 +48,8 @@ class Written:
     start: int = 0
     high_watermark: int = 0
     last_stable_offset: int = 0
+    followers_high_watermark: int = 0
+    """The largest that a follower has told. It is at most the leader's, which clients may not have seen yet."""
     counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
 
@@ -101,6 +105,9 @@ class Ledger:
     def check_all(self, key: Key, records: dict[int, bytes], *, committed: bool) -> None:
         """Check all records of a partition, read at the end."""
         at = self.written[key]
+        refuse(at.followers_high_watermark > at.high_watermark, key, "a follower told", at.followers_high_watermark)
+        vanished = [each for each in at.seen if each >= at.start and each not in records]
+        refuse(bool(vanished) and not committed, key, "what was seen is gone:", vanished[:5])
         refuse(len(set(records.values())) < len(records), key, "a record is there twice")
         missing = {
             offset: value
@@ -404,6 +411,35 @@ class Reader:
                     self.records[offset] = value
                 refuse(offset > self.offset, self._key, "offset", self.offset, "is passed over for", offset)
                 self.offset = offset + 1
+
+    async def poll_follower(self, chance: Random) -> None:
+        """Fetch once from a replica that follows (KIP-392), and from the leader where that one is not so far. The position never
+        goes back. Raise `ConnectionError`."""
+        before = self.offset
+        await self._poll_follower(chance)
+        refuse(self.offset < before, self._key, "goes back from", before, "to", self.offset)
+
+    async def _poll_follower(self, chance: Random) -> None:
+        universe, at = self._ledger.universe, self._ledger.written[self._key]
+        registered = universe.registration(*self._key)
+        others = [] if registered is None else [each for each in registered.replicas if each != registered.leader]
+        if not others:
+            return
+        epoch = universe.leader_epoch(*self._key)
+        request = fetch_frame(self._key, self.offset, epoch, committed=self._committed)
+        sent = self.client.send_frame("Fetch", FETCH_VERSION, request, chance.choice(others))
+        partition = (await self.client.answer("Fetch", sent)).responses[0].partitions[0]
+        error = code(partition.error_code)
+        if error in (OFFSET_OUT_OF_RANGE, OFFSET_NOT_AVAILABLE):
+            await self.poll()
+        elif error:
+            refuse(error not in RETRIED, self._key, "a follower refuses:", error)
+        else:
+            led = universe.high_watermark(*self._key, epoch)
+            told = partition.high_watermark
+            refuse(led is not None and told > led, self._key, "a follower told", told, "and its leader has", led)
+            at.followers_high_watermark = max(at.followers_high_watermark, told)
+            self._take(partition)
 
     async def read_to_end(self) -> dict[int, bytes]:
         """Return all records, once the broker answers and no transaction is open."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
+from simulation.clients import PAUSE_S, Reader
 from simulation.machine import Machine
 from simulation.seeded_run import SETTINGS, Simulation
 
@@ -77,6 +80,17 @@ class ReplicatedSimulation(ClusterSimulation):
 
     def __init__(self, seed: int, lake: Path) -> None:
         super().__init__(seed, lake, REPLICATED_SETTINGS)
+
+    def _other_readers(self) -> list[Coroutine[Any, Any, None]]:
+        chance = Random(f"followers {self.seed}")
+        readers = [Reader(self.ledger, key, committed=chance.random() < 0.5) for key in self.keys]
+        return [self._tail_followers(each, chance) for each in readers]
+
+    async def _tail_followers(self, reader: Reader, chance: Random) -> None:
+        while not self._is_over:
+            with suppress(ConnectionError):
+                await reader.poll_follower(chance)
+            await asyncio.sleep(PAUSE_S)
 
     def _may_lose_power(self, machine: Machine) -> bool:
         """One machine at a time, until all replicas have caught up again, unless records are forced to the disk."""

@@ -177,7 +177,11 @@ class Simulation:
         for name, count in self.topics.items():
             await administrator.create(name, count)
         readers = [Reader(self.ledger, key, committed=self.random.random() < 0.5) for key in self.keys]
-        await asyncio.gather(self._write(administrator), *map(self._tail, readers))
+        await asyncio.gather(self._write(administrator), *map(self._tail, readers), *self._other_readers())
+
+    def _other_readers(self) -> list[Coroutine[Any, Any, None]]:
+        """Return what else reads while clients write."""
+        return []
 
     async def _write(self, administrator: Administrator) -> None:
         ledger, random = self.ledger, self.random

@@ -236,6 +236,15 @@ class Universe:
         found = self.registration(topic, index)
         return -1 if found is None else found.leader_epoch
 
+    def high_watermark(self, topic: str, index: int, leader_epoch: int) -> int | None:
+        """Return the high watermark of a partition, None unless the broker that leads it in an epoch lives and knows it."""
+        processes = [each.process for each in self.machines]
+        brokers = [each.node.broker for each in processes if each is not None and not each.is_dead]
+        found = [each.topics.find(topic) for each in brokers if each is not None]
+        led = [each.replicas[index] for each in found if each is not None and index in each.replicas]
+        known = [each for each in led if each.leader_epoch == leader_epoch and not each.is_watermark_behind]
+        return known[0].log.high_watermark if known else None
+
     def any_broker(self) -> int:
         return self.random.randrange(len(self.machines)) if len(self.machines) > 1 else 0
 
