@@ -36,7 +36,9 @@ ASKS = {
     r"\bcheck_transactional_id\(": Resource.TRANSACTIONAL_ID,
     **{rf"request\.allows\(Resource\.{resource.name}\b": resource for resource in Resource},
 }
-SHARED = re.compile(r"from kafkalake\.server\.(access_control_lists|config_changes|produce_admission) import")
+SHARED = re.compile(
+    r"from kafkalake\.server\.(access_control_lists|config_changes|handed_batches|produce_admission) import"
+)
 
 
 def sources(api: Api) -> str:
