@@ -9,4 +9,4 @@ from kafkalake.wire.messages.share_groups import AlterShareGroupOffsetsRequest, 
 
 def handle(request: Request[AlterShareGroupOffsetsRequest]) -> AlterShareGroupOffsetsResponse:
     error = UnsupportedVersionError()
-    return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=str(error))
+    return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=request.error_text(error))

@@ -9,4 +9,4 @@ from kafkalake.wire.messages.share_groups import DeleteShareGroupOffsetsRequest,
 
 def handle(request: Request[DeleteShareGroupOffsetsRequest]) -> DeleteShareGroupOffsetsResponse:
     error = UnsupportedVersionError()
-    return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=str(error))
+    return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=request.error_text(error))
