@@ -21,9 +21,6 @@ public class DelayedProducer {
         List<Header> headers = new ArrayList<>();
         if (!arguments[i + 1].isEmpty()) {
           String[] header = arguments[i + 1].split("=", 2);
-          if (header[0].equals("kafkalake-deliver-at")) { // this JVM may have started after that
-            header[1] = String.valueOf(Math.max(Long.parseLong(header[1]), System.currentTimeMillis() + 500));
-          }
           headers.add(new RecordHeader(header[0], header[1].getBytes(StandardCharsets.UTF_8)));
         }
         sent.add(producer.send(new ProducerRecord<>(arguments[1], 0, Long.parseLong(arguments[2]), "k", arguments[i], headers)));

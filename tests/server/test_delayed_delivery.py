@@ -86,15 +86,16 @@ def test_a_record_is_delivered_when_it_is_due(node: NodeInThread, client: Client
             record(b"now", ("trace", b"1"), at_ms=7_000),
             record(b"at", ("trace", b"2"), (DELIVER_AT, str(due_ms).encode()), at_ms=8_000),
             later(b"delay", 400, ("trace", b"3")),
-            record(b"also now", (DELIVER_AT, b"5")),
+            record(b"at once", (DELIVER_AT, b"5")),
         ]
         offsets = client.write(node.servers, topic, 0, records, codec)
-        assert offsets == [0, 1, 2, 3], "the places in the log: two of them stay empty"
+        assert offsets == [0, 1, 2, 3], "the places in the log: three of them stay empty"
 
     due_ms, topic = in_time(send, node)
     found = read(node, topic, 4)
-    assert values(found[:2]) == [b"now", b"also now"]
-    assert [each.offset for each in found] == [0, 3, 4, 5]
+    assert values(found[:2]) == [b"now", b"at once"]
+    assert [each.offset for each in found] == [0, 4, 5, 6]
+    assert dict(found[1].headers)[DELAY_MS] == b"0"
     delivered = {each.value: each for each in found[2:]}
     for value, earliest_ms in ((b"delay", began_ms + 400), (b"at", due_ms)):
         assert earliest_ms <= delivered[value].timestamp_ms <= now_ms(), "its time is that of its delivery"

@@ -73,9 +73,10 @@ def _is_null(body: Bytes, layout: Int64s, buffer: int, nulls_at: int, row: int) 
 def find_delays(body: Bytes, layout: Int64s, now_ms: int, level_ms: int, due: Int64s, ids: Int64s) -> int:
     """Fill due int64[rows] with when each record of a batch is due (ms since 1970), or one of the codes above.
 
-    body, layout: of a `ProducerBatch`. level_ms: the delay of all records that do not cancel, -1 if their headers say it. A
-    record whose time has passed is `NOW`. Fill ids int64[rows] with the numbers of the headers that are delay ids, among those
-    of all records, or `NO_ID`. Return how many records are not `NOW`.
+    body, layout: of a `ProducerBatch`. level_ms: the delay of all records that do not cancel, -1 if their headers say it. Which
+    records are `NOW` does not depend on the time, so that a batch that is sent again has the same ones: a time that has passed
+    is a due time. Fill ids int64[rows] with the numbers of the headers that are delay ids, among those of all records, or
+    `NO_ID`. Return how many records are not `NOW`.
     """
     ids[:] = NO_ID
     if level_ms < 0 and layout[at.HEADER_ROWS] == 0:
@@ -105,8 +106,11 @@ def find_delays(body: Bytes, layout: Int64s, now_ms: int, level_ms: int, due: In
                 ids[row] = header
                 continue
             times += 1
-            number = _number(body, begin, end)
-            when = number + now_ms if kind == _IS_DELAY and number >= 0 else number
+            when = np.int64(_number(body, begin, end))
+            if kind == _IS_DELAY and when == 0:
+                when = np.int64(NOW)
+            elif kind == _IS_DELAY and when > 0:
+                when += now_ms
         if times and level_ms >= 0:
             when = np.int64(NOT_HERE)
         elif times > 1:
@@ -115,8 +119,6 @@ def find_delays(body: Bytes, layout: Int64s, now_ms: int, level_ms: int, due: In
             when = np.int64(BAD_ID)
         elif when >= NOW and names and _is_null(body, layout, at.VALUE_VALIDITY, at.VALUE_NULLS, row):
             when = np.int64(CANCELS)
-        elif when >= 0 and when <= now_ms and level_ms < 0:
-            when = np.int64(NOW)
         due[row] = when
         found += when != NOW
     return found

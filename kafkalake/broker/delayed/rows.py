@@ -157,7 +157,7 @@ def delivered_batch(rows: WaitingRows, intent: Note, producer_id: int, now_ms: i
     dropped[starts[:-1]] = True  # the journal's own
     after = [
         NewHeader(ORIGINAL_TIMESTAMP, _decimal(rows.fields["original_timestamp"])),
-        NewHeader(DELAY_MS, _decimal(rows.due_ms - rows.fields["received_at"])),
+        NewHeader(DELAY_MS, _decimal(np.maximum(rows.due_ms - rows.fields["received_at"], 0))),
     ]
     if reason:
         after += _dead_letter_headers(rows, reason)

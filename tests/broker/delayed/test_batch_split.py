@@ -48,12 +48,28 @@ def expected(row: Row, rules: DelayRules) -> int | type[KafkaError] | None:
     for key, value in times:
         if value is None or not value.isdigit():
             return InvalidRecordError
-        due = int(value) + (NOW if key == DELAY_MS else 0)
+        due = int(value) if key == DELIVER_AT else NOW + int(value) if int(value) else None
     if len(ids) > 1 or any(value is None or not 0 < len(value) <= ID_BYTES_MAX for value in ids):
         return InvalidRecordError
     if ids and row[2] is None:
         return NO_DUE_TIME
-    return due if due is not None and (due > NOW or rules.level_ms >= 0) else None
+    return due
+
+
+@examples(50)
+@given(st.lists(rows, min_size=1, max_size=6), st.sampled_from((RULES, LEVEL)), st.integers(0, 2 * MAX))
+def test_a_batch_that_is_sent_again_later_has_the_same_parts(
+    records: list[Row], rules: DelayRules, later_ms: int
+) -> None:
+    """Else a record that was to wait at first would be in none of them: its batch is a duplicate."""
+    if InvalidRecordError in [expected(row, rules) for row in records]:
+        return
+    first, again = (split_batch(record_batch(records), rules, now_ms) for now_ms in (NOW, NOW + later_ms))
+    if first is None or again is None:
+        assert first is again
+        return
+    assert first.rows == again.rows
+    assert first.immediate.rows == again.immediate.rows
 
 
 @examples(100)
