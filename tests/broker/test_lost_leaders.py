@@ -61,7 +61,9 @@ class Broker:
             purgatory, self.turns.append, self._blocking, lambda partition: None, ownership, clock, self._fail
         )
         row = SimpleNamespace(topic_id=str(TOPIC_ID), topic="clicks", config={}, partitions=1, created_at_ms=0)
-        observer: Any = SimpleNamespace(partition_added=len_of, partition_resigned=len_of, partition_removed=len_of)
+        observer: Any = SimpleNamespace(
+            partition_added=len_of, partition_resigned=len_of, partition_removed=len_of, partition_swapped=len_of
+        )
         leaders: Any = SimpleNamespace(fetch=never)
         self.rows: list[TopicRow] = [row]  # type: ignore[list-item]
         self.replicas = Replicas(

@@ -192,8 +192,8 @@ DIFFERENT = {
 
 UNTIL = {
     "default": "threads=2",
-    "broker": "threads=3",
-    "brokers": "threads=3.*threads=2",
+    "broker": "threads=3 sensitive",
+    "brokers": "threads=3 sensitive.*threads=2 sensitive",
     "group settings": "50000",
     "settings of groups": "g2",
     "metrics": "60000",

@@ -73,6 +73,7 @@ STEPS = {
     "orphaned transactions": (Orphans, "look"),
     "rewritten segments": (RewrittenSegments, "look"),
     "offline replicas": (Upkeep, "_reopen_failed"),
+    "delayed metrics": (Upkeep, "_log_delayed"),
 }
 """Of each task that runs in the background: a step of it that is made to fail."""
 
@@ -93,7 +94,7 @@ def test_every_task_in_the_background_goes_on_after_any_error(tmp_path: Path, mo
 
     for place in calls:
         fail_twice(place)
-    for interval in ("UPKEEP", "REWRITTEN", "REOPEN"):
+    for interval in ("UPKEEP", "REWRITTEN", "REOPEN", "DELAYED"):
         monkeypatch.setattr(f"kafkalake.process.upkeep.{interval}_INTERVAL_MS", 10)
     monkeypatch.setattr("kafkalake.broker.controller.membership.LOOK_INTERVAL_MS", 10)
     monkeypatch.setattr(scheduler, "PAUSE_MS_MIN", 10)

@@ -29,6 +29,7 @@ CALLS: dict[str, Callable[[Log], Any]] = {
     "append_control": lambda log: log.append_control(EndMarker(4, 0, ABORT, 0), 0),
     "advance_high_watermark": lambda log: log.advance_high_watermark(log.log_end_offset + 1),
     "read": lambda log: log.read(0, 100, log.log_end_offset),
+    "scan": lambda log: list(log.scan(0, 100, 1)),
     "read_behind_damage": lambda log: log.read_behind_damage(0, 100),
     "offset_for_timestamp": lambda log: log.offset_for_timestamp(0),
     "max_timestamp": lambda log: log.max_timestamp(),
