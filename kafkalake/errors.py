@@ -21,6 +21,8 @@ traceback holds the frames that it passed through, and they hold a request's buf
 
 An error without a text of its own has Kafka's message for its code (`error_sentences.py`). No type of a transport or a library
 appears here. Source of codes: Kafka protocol guide, "Error Codes".
+
+More than 400 lines: one class for each code, and nothing else.
 """
 
 from __future__ import annotations

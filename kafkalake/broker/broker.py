@@ -140,12 +140,7 @@ class Broker:
         self.controller = self.membership.controller
         self.producer_ids = ProducerIds(self.membership.allocate_producer_ids)
         self.isr_changes = self._make_isr_changes()
-        self.follower_sessions = FollowerSessions(
-            self.purgatory,
-            lambda: world.random.randrange(1, 2**31),
-            clock.monotonic_ms,
-            self.isr_changes.note_repeated,
-        )
+        self.follower_sessions = self._make_follower_sessions()
         self.replica_fetches = self._make_replica_fetches()
         self.sent_segments = SentSegments(
             self.replica_fetches, self.replicas.fetchers, lambda: self.topics.image, self.run_blocking
@@ -160,6 +155,14 @@ class Broker:
         self.delay_gate = self._make_delay_gate(delayed_peers)
         self.staged = StagedAppends(self, lake, world.files)
         settings.on_change(self._settings_changed)
+
+    def _make_follower_sessions(self) -> FollowerSessions:
+        return FollowerSessions(
+            self.purgatory,
+            lambda: self.world.random.randrange(1, 2**31),
+            self.clock.monotonic_ms,
+            self.isr_changes.note_repeated,
+        )
 
     def _make_append_queue(self, call_soon: CallSoon) -> AppendQueue:
         return AppendQueue(

@@ -11,6 +11,8 @@
     serving
 
 The command line calls `run.run_broker`. `Node` is the same for tests in one process.
+
+More than 400 lines: each part of a broker is made, begun and ended in one order, which is to be read in one place.
 """
 
 from __future__ import annotations

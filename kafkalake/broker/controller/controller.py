@@ -4,6 +4,8 @@ One decision is made at a time, on the newest image, and committed at exactly th
 taken means that another broker was elected: this one is the controller no more, and its waiting requests fail with NOT_CONTROLLER.
 
 Brokers live by their heartbeats. An idle cluster commits nothing.
+
+A line more than 400: what may be decided, committed and answered at one time is one queue.
 """
 
 from __future__ import annotations

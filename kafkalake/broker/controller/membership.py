@@ -3,6 +3,9 @@
 A broker holds the lease of its id before it joins, so no other process runs under it. Whoever finds that the controller does not
 answer claims to be it, by compare-and-swap on the control store; the one that loses the race registers with the winner. Liveness
 is by requests, safety by the control store alone.
+
+More than 400 lines: registration, heartbeats, the claim and what the controller does for brokers share one state: who is the
+controller.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ A request asks for every partition of that leader that is due, and waits at the 
 In a session it names only those that are asked for otherwise than before (`fetch_session`). If partitions become due meanwhile, a
 second request follows on the same connection. Answers are applied in turn: small ones at once, large ones and those that read or
 force files in a thread. A partition with an error is fetched again after a pause; it delays no other one.
+
+A little more than 400 lines: a fetcher's turn, from what is due to what has become of each answer.
 """
 
 from __future__ import annotations

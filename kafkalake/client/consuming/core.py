@@ -2,6 +2,8 @@
 
 A turn looks up positions, keeps the membership, commits, and fetches ahead. Faces (`consumer`, `aio`) call `begin_poll` in each
 poll, carry out `change` with their rebalance listener, and take records. Everything here runs in one thread at a time.
+
+A little more than 400 lines: it composes the parts of a consumer and has the calls of its faces, one function each.
 """
 
 from __future__ import annotations

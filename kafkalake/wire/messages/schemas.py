@@ -3,6 +3,8 @@
 Own APIs have keys, and own fields of Kafka's messages have tags, from `OWN_FROM` on, so that no version of Kafka's will have them.
 An own tagged field is written only if it is set, and skipped by whoever does not know it (KIP-482). Annotations are types here, not
 texts: readers and writers are made from them.
+
+More than 400 lines: most of them are fields of kafkalake's own messages, as data.
 """
 
 import uuid
