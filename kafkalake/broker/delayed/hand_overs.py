@@ -16,7 +16,7 @@ Pure: it follows the journal's notes, and says which note comes next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 from uuid import UUID
 
@@ -97,12 +97,6 @@ class HandOvers:
                 row["id"], row["partition"] = np.void(target[0].bytes), target[1]
                 row["epoch"], row["next"] = following
             yield found
-
-    def forget(self, gone: Iterable[UUID]) -> None:
-        """Forget the targets of topics that do not exist any more, except open ones."""
-        topics = set(gone)
-        for target in [each for each in self._next if each[0] in topics and each not in self.open]:
-            del self._next[target]
 
 
 def is_same_hand_over(one: Note, other: Note) -> bool:

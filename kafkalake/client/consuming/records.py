@@ -141,12 +141,6 @@ class BatchRecords:
         return [tuple(pairs[start - begin : stop - begin]) for start, stop in pairwise(bounds)]
 
 
-def records_of(topic: str, partition: int, batch: ProducerBatch) -> list[ConsumerRecord[bytes | None, bytes | None]]:
-    """Return all records of a decoded batch as objects."""
-    records = BatchRecords(topic, partition, batch)
-    return records.read(0, records.rows)
-
-
 def arrow_of(topic: str, partition: int, batch: ProducerBatch, from_offset: int) -> pa.RecordBatch:
     """Return the rows of a decoded batch from an offset on, with `ARROW_SCHEMA`. No column of the batch is copied.
 

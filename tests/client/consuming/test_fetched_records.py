@@ -10,7 +10,7 @@ import pytest
 from record_batches import Row, record_batch
 
 from kafkalake.client.consuming.fetched import FetchedRecords
-from kafkalake.client.consuming.records import records_of
+from kafkalake.client.consuming.records import BatchRecords
 from kafkalake.errors import CorruptMessageError
 from kafkalake.record import layout as at
 from kafkalake.record.crc32c import checksum
@@ -65,7 +65,8 @@ KINDS = ["s", "sssss", "ssess", "cscss", "sslss", "saass", "l", "c", "s" * 1_100
 @pytest.mark.parametrize("start", [0, 1, 6])
 def test_all_records_from_an_offset_on_are_there_however_they_are_taken(kinds: str, start: int) -> None:
     data = response(kinds)
-    expected = [one for batch in decode_fetched(data) for one in records_of("t", 0, batch) if one.offset >= start]
+    batches = [BatchRecords("t", 0, batch) for batch in decode_fetched(data)]
+    expected = [one for batch in batches for one in batch.read(0, batch.rows) if one.offset >= start]
     for limit in (1, 7, 5_000):
         taken = FetchedRecords(("t", 0), 1, start, data, None)
         found = []
