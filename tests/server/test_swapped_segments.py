@@ -39,7 +39,7 @@ def write_topic(broker: Kafkalake) -> tuple[DeltaMetadataStore, list[SegmentRow]
         assert producer.flush(30) == 0
     store = DeltaMetadataStore(broker.lake)
     wait_until(lambda: len(store.load_segments("clicks")) >= 5, timeout_s=90)
-    wait_until(lambda: store.load_partitions()[-1].high_watermark == 400, timeout_s=90)
+    wait_until(lambda: [row.high_watermark for row in store.load_partitions()] == [400], timeout_s=90)
     return store, store.load_segments("clicks")
 
 
