@@ -2,13 +2,16 @@
 
 Brokers advertise the proxy's ports to each other at a listener of their own; clients reach them directly. The client id of a
 connection's first request says which broker has opened it. What is sent on a way that is cut is held back, and so is the end of a
-connection: neither side learns of it, as where packets are dropped. Where no broker listens, the proxy does not listen either.
+connection: neither side learns of it, as where packets are dropped. Where no broker listens, the proxy does not listen either; its
+port stays taken, or another process might listen there when the broker is back, which nobody would reach any more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import re
+import socket
 import struct
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -20,8 +23,6 @@ from typing import Any
 
 from kafka_reference import BROKERS, Kafkalake, free_port
 
-from kafkalake.server.context import BROKER_CLIENT_ID
-
 Way = tuple[int, int]
 """From one broker to another one."""
 CHUNK_BYTES = 64 * 1024
@@ -29,6 +30,8 @@ LOOK_S = 0.02
 """How often a broker that does not listen is looked for."""
 TIMEOUT_S = 10.0
 _NOBODY = -1
+_CLIENT_ID = re.compile(r"(?:broker-|raft-client-)?(\d+)(?:-\D.*)?")
+"""Of brokers of kafkalake ("broker-1"), and of Apache Kafka ("1", "raft-client-1", "broker-1-fetcher-0")."""
 
 
 def ways_of(broker_id: int, brokers: int = BROKERS) -> list[Way]:
@@ -40,8 +43,11 @@ class BrokerProxies:
     """The proxies of all brokers of a cluster, in one thread. Use as a context manager."""
 
     def __init__(self, brokers: int = BROKERS, seed: int = 0) -> None:
-        self._advertised = [free_port() for _ in range(brokers)]
-        self._behind = [free_port() for _ in range(brokers)]
+        self._held = [_take_port() for _ in range(brokers)]
+        self.advertised = [int(each.getsockname()[1]) for each in self._held]
+        """By broker, the port at which the others reach it."""
+        self.behind = [free_port() for _ in range(brokers)]
+        """By broker, the port at which it listens for the others."""
         self._random = random.Random(seed)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -56,15 +62,15 @@ class BrokerProxies:
         """Return the settings of a broker whose clients connect to `port`."""
         clients = f"PLAINTEXT://127.0.0.1:{port}"
         return {
-            "listeners": f"{clients},BROKERS://127.0.0.1:{self._behind[broker_id]}",
-            "advertised.listeners": f"{clients},BROKERS://127.0.0.1:{self._advertised[broker_id]}",
+            "listeners": f"{clients},BROKERS://127.0.0.1:{self.behind[broker_id]}",
+            "advertised.listeners": f"{clients},BROKERS://127.0.0.1:{self.advertised[broker_id]}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
             "inter.broker.listener.name": "BROKERS",
         }
 
     def __enter__(self) -> BrokerProxies:
         self._thread.start()
-        for target in range(len(self._behind)):
+        for target in range(len(self.behind)):
             self._do(partial(self._begin, self._serve(target)))
         return self
 
@@ -73,6 +79,8 @@ class BrokerProxies:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(TIMEOUT_S)
         self._loop.close()
+        for each in self._held:
+            each.close()
 
     async def _stop(self) -> None:
         self._release()
@@ -140,12 +148,12 @@ class BrokerProxies:
                 await asyncio.sleep(LOOK_S)
             self._is_gone[target].clear()
             serve = partial(self._accept, target)
-            async with await asyncio.start_server(serve, "127.0.0.1", self._advertised[target]):
+            async with await asyncio.start_server(serve, "127.0.0.1", self.advertised[target], reuse_port=True):
                 await self._is_gone[target].wait()
 
     async def _listens(self, target: int) -> bool:
         with suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", self._behind[target])
+            _, writer = await asyncio.open_connection("127.0.0.1", self.behind[target])
             writer.close()
             return True
         self._is_gone[target].set()
@@ -154,9 +162,9 @@ class BrokerProxies:
     async def _accept(self, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             frame = await _read_frame(reader)
-            source = _source_of(frame)
+            source = source_of(frame)
             try:
-                from_target, to_target = await asyncio.open_connection("127.0.0.1", self._behind[target])
+                from_target, to_target = await asyncio.open_connection("127.0.0.1", self.behind[target])
             except OSError:
                 self._is_gone[target].set()
                 writer.transport.abort()
@@ -194,17 +202,24 @@ class BrokerProxies:
             await self._is_healed.wait()
 
 
+def _take_port() -> socket.socket:
+    """Take a free port without listening at it, for others that share it to listen (`SO_REUSEPORT`)."""
+    taken = socket.socket()
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    taken.bind(("127.0.0.1", 0))
+    return taken
+
+
 async def _read_frame(reader: asyncio.StreamReader) -> bytes:
     size = await reader.readexactly(4)
     return size + await reader.readexactly(struct.unpack(">i", size)[0])
 
 
-def _source_of(frame: bytes) -> int:
+def source_of(frame: bytes) -> int:
     """Return the broker that sends a request, by the client id in its header; `_NOBODY` for another client."""
     (length,) = struct.unpack_from(">h", frame, 12)
-    name = frame[14 : 14 + max(length, 0)].decode()
-    number = name.removeprefix(BROKER_CLIENT_ID)
-    return int(number) if number != name and number.isdigit() else _NOBODY
+    found = _CLIENT_ID.fullmatch(frame[14 : 14 + max(length, 0)].decode())
+    return _NOBODY if found is None else int(found[1])
 
 
 class ProxiedKafkalake(Kafkalake):
