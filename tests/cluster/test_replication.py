@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -14,7 +17,7 @@ from uuid import UUID
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from contract.wire_client import WireClient, code
+from contract.wire_client import WireClient, batch, code, produce_values
 from kafka_reference import BROKERS, Cluster, Kafkalake, kafkalake_cluster, topic_name
 from rewritten_segments import rewritten
 from waiting import wait_until
@@ -22,6 +25,7 @@ from whole_transactions import TransactionLoad, committed_offsets
 
 from kafkalake.clock import SystemClock
 from kafkalake.cluster.image import PartitionRegistration
+from kafkalake.errors import NotLeaderOrFollowerError
 from kafkalake.metadata.cleaning import swap
 from kafkalake.metadata.delta import DeltaMetadataStore
 
@@ -35,6 +39,8 @@ SETTINGS = {
 }
 IMPATIENT = {"reconnect.backoff.max.ms": 200}
 """Of clients: else they wait up to ten seconds before they look for a broker again that was killed."""
+ATTENTIVE = {"request.timeout.ms": 1_000, "socket.timeout.ms": 1_000, "topic.metadata.refresh.interval.ms": 200}
+"""Of a producer that asks again when a broker does not answer: else it waits for that for a minute."""
 TIMEOUT_S = 30.0
 
 
@@ -81,6 +87,16 @@ class Replicating:
         with WireClient(self.brokers[0].bootstrap_servers) as client:
             answer = client.call("AlterPartitionReassignments", 0, timeout=10_000, topics=topics)
         assert code(answer.responses[0].partitions[0].error_code) == 0, answer
+
+    def controllers(self) -> set[int]:
+        """Return whom each broker takes for the controller."""
+        asked = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        found = set()
+        for each in self.brokers:
+            with WireClient(each.bootstrap_servers) as client:
+                answer = client.call("DescribeQuorum", 0, topics=asked)
+            found.add(int(answer.topics[0].partitions[0].leader_id))
+        return found
 
     def registration(self, topic: str) -> PartitionRegistration:
         """The first partition as the control store has it."""
@@ -213,6 +229,37 @@ def test_a_killed_leader_loses_nothing_and_returns_to_the_isr(cluster: Replicati
     assert producing.failed == []
     assert read(cluster, topic, 3, len(producing.acknowledged)) == producing.acknowledged
     cluster.wait_equal(topic, 3)
+
+
+def test_a_leader_and_controller_that_was_stopped_for_longer_than_its_session_goes_on_as_neither(
+    cluster: Replicating,
+) -> None:
+    """What was sent to it meanwhile is refused, or done by the ones that took over."""
+    (old,) = cluster.controllers()
+    others = [each for each in range(BROKERS) if each != old]
+    topic, later = cluster.create(replicas=[old, *others]), topic_name()
+    stopped = cluster.brokers[old]
+    creation = {"name": later, "num_partitions": 1, "replication_factor": BROKERS}
+    with Producing(cluster, topic, **ATTENTIVE) as producing, ExitStack() as stack:
+        writer, creator = (stack.enter_context(WireClient(stopped.bootstrap_servers, TIMEOUT_S)) for _ in range(2))
+        os.kill(stopped.pid, signal.SIGSTOP)
+        try:
+            sent = writer.send("Produce", 9, **produce_values(topic, batch([(None, b"late")])))
+            asked = creator.send("CreateTopics", 5, topics=[creation], timeout=20_000)
+            producing.go_on()
+        finally:
+            os.kill(stopped.pid, signal.SIGCONT)
+        written = writer.receive("Produce", 9, sent).responses[0].partition_responses[0]
+        created = creator.receive("CreateTopics", 5, asked).topics[0]
+        cluster.wait_in_sync(topic)
+        producing.go_on()
+    assert code(written.error_code) == NotLeaderOrFollowerError.code
+    assert code(created.error_code) == 0, created
+    assert cluster.leader(topic) != old
+    wait_until(lambda: len(cluster.controllers()) == 1 and old not in cluster.controllers(), cluster.controllers)
+    assert producing.failed == []
+    assert read(cluster, topic, 1, len(producing.acknowledged)) == producing.acknowledged
+    cluster.wait_equal(topic)
 
 
 def test_a_rolling_restart_gives_no_producer_an_error_and_keeps_transactions_whole(cluster: Replicating) -> None:
