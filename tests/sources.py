@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,12 +30,26 @@ def modules() -> Mapping[str, str]:
     return {names[path]: source for path, source in sources().items()}
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Have the garbage collector wait: it would look at the trees of all files again and again, and they stay."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 @cache
+@_without_collection()
 def parsed(source: str) -> ast.Module:
     return ast.parse(source)
 
 
 @cache
+@_without_collection()
 def _by_kind(source: str) -> Mapping[type[ast.AST], Sequence[Any]]:
     found: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
     for node in ast.walk(parsed(source)):

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 import pytest
-from sources import ON_ONE_WORKER, modules, parsed
+from sources import ON_ONE_WORKER, modules, nodes
 
 pytestmark = ON_ONE_WORKER
 
@@ -22,6 +22,7 @@ FOREIGN = {
 }
 """Objects of libraries (click, argparse) with an attribute of the same name."""
 
+READ = (ast.ClassDef, ast.Attribute, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef)
 Nodes = dict[str, list[ast.AST]]
 Owners = dict[str, set[str]]
 
@@ -41,8 +42,8 @@ def owners_of(modules: Nodes) -> tuple[Owners, Owners]:
     """Return the owners (modules or packages) by attribute, and by the name of the class."""
     attributes: Owners = defaultdict(set)
     classes: Owners = defaultdict(set)
-    for module, nodes in modules.items():
-        for node in nodes:
+    for module, read in modules.items():
+        for node in read:
             if isinstance(node, ast.ClassDef):
                 is_value = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
                 owner = room(module) if is_value else module
@@ -56,10 +57,10 @@ def owners_of(modules: Nodes) -> tuple[Owners, Owners]:
     return attributes, classes
 
 
-def classes_around(place: ast.AST, nodes: list[ast.AST]) -> dict[str, str]:
+def classes_around(place: ast.AST, around: list[ast.AST]) -> dict[str, str]:
     """Return the classes of parameters and local values of the functions around `place`, as far as they are written there."""
     names: dict[str, str] = {}
-    for node in nodes:
+    for node in around:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= place.lineno <= node.end_lineno:  # type: ignore
             given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             names.update({each.arg: ast.unparse(each.annotation) for each in given if each.annotation})
@@ -71,20 +72,20 @@ def classes_around(place: ast.AST, nodes: list[ast.AST]) -> dict[str, str]:
 
 def assigned_by_others(sources: Mapping[str, str]) -> set[tuple[str, str]]:
     """Return (module, attribute) of each assignment to an attribute whose owner is elsewhere."""
-    nodes_of = {module: list(ast.walk(parsed(source))) for module, source in sources.items()}
+    nodes_of: Nodes = {module: nodes(source, *READ) for module, source in sources.items()}
     attributes, classes = owners_of(nodes_of)
     found = set()
-    for module, nodes in nodes_of.items():
-        known = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
-        known |= {each.name for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names}
-        for node in nodes:
+    for module, read in nodes_of.items():
+        known = {node.name for node in read if isinstance(node, ast.ClassDef)}
+        known |= {each.name for node in read if isinstance(node, ast.ImportFrom) for each in node.names}
+        for node in read:
             if not stored(node, to_self=False):
                 continue
             assert isinstance(node, ast.Attribute)
             owners = attributes.get(node.attr, set())
             if owners:
                 base = ast.unparse(node.value)
-                written = classes_around(node, nodes).get(base, "")
+                written = classes_around(node, read).get(base, "")
                 named = base.rpartition(".")[2].strip("_").title().replace("_", "")
                 owners = classes.get(written) or (named in known and classes.get(named)) or owners
             if owners and not owners & {module, room(module)}:

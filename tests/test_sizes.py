@@ -6,7 +6,7 @@ import ast
 import re
 from statistics import median
 
-from sources import modules, parsed
+from sources import modules, nodes, parsed
 
 ANY_MAX = 300
 FUNCTION_LINES_MAX = 70
@@ -19,17 +19,12 @@ def function_lines() -> dict[str, int]:
     return {
         f"{module}.{node.name}:{node.lineno}": (node.end_lineno or node.lineno) - node.lineno + 1
         for module, source in modules().items()
-        for node in ast.walk(parsed(source))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in nodes(source, ast.FunctionDef, ast.AsyncFunctionDef)
     }
 
 
 def uses_of_any() -> int:
-    return sum(
-        isinstance(node, ast.Name) and node.id == "Any"
-        for source in modules().values()
-        for node in ast.walk(parsed(source))
-    )
+    return sum(node.id == "Any" for source in modules().values() for node in nodes(source, ast.Name))
 
 
 def test_values_have_a_type() -> None:

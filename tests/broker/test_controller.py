@@ -28,6 +28,7 @@ class Term:
         self.clock = ManualClock()
         self.slow = threading.Lock()
         self.fails = 0
+        self.timeout_ms = timeout_ms
         self.followed: list[int] = []
         self.store = MemoryControlStore(
             claim(ClusterImage("lake"), 0), before_commit=self._wait, after_commit=self._fail
@@ -37,7 +38,7 @@ class Term:
             self.store,
             self._follow,
             self.clock,
-            lambda: timeout_ms,
+            lambda: self.timeout_ms,
             lambda work: asyncio.to_thread(work),
             lambda topic_id: ElectionRules(),
             lambda image: None,
@@ -80,6 +81,7 @@ def test_a_change_that_the_store_holds_up_is_not_waited_for_and_comes_into_force
             for name in ("a", "b"):
                 with pytest.raises(RequestTimedOutError):
                     await term.controller.change(term.set(name))
+        term.timeout_ms = 5_000
         assert (await term.controller.change(term.set("c"))).config == {"a": "1", "c": "1"}
         assert term.followed == [2, 3]
 

@@ -19,7 +19,7 @@ def size_of(prefix: memoryview) -> int:
 def test_responses_of_any_size_come_whole_in_whatever_pieces(seed: int) -> None:
     random = Random(seed)
     sent = [random.randbytes(random.choice(SIZES)) for _ in range(30)]
-    data = b"".join(len(each).to_bytes(4, "big") + each for each in sent)
+    data = memoryview(b"".join(len(each).to_bytes(4, "big") + each for each in sent))
     frames, found = ReceivedFrames(size_of), []
     most = random.choice((1_000, 50_000, 1 << 20))
     while data:

@@ -20,6 +20,8 @@ from kafkalake.delayed_headers import DELAY_ID, DELAY_MS, DELIVER_AT, ORIGINAL_T
 from kafkalake.internal_topics import DELAYED_JOURNAL
 from kafkalake.wire.record_batch import encode_batch
 
+pytestmark = pytest.mark.exhaustive
+
 TIMEOUT_S = 30
 READER = Confluent()
 NODE_SETTINGS = {"transaction.state.log.num.partitions": "5"}

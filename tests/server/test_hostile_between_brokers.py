@@ -81,6 +81,7 @@ def test_another_controller_may_register_and_be_unregistered(node: NodeInThread,
     assert not broker.cluster.controllers
 
 
+@pytest.mark.exhaustive
 def test_frames_of_these_apis_leave_a_broker_that_leads_and_publishes(node: NodeInThread, client: WireClient) -> None:
     topic_id = create_topic(client, "clicks", 1)
     frames = Frames(int(os.environ.get("FUZZ_SEED", "1")), [topic_id], BETWEEN)
