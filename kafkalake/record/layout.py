@@ -58,7 +58,7 @@ BATCH_HEADER = np.dtype(
         ("max_timestamp", "<i8"),
         ("records", "<i4"),
         ("control_type", "<i2"),
-        ("reserved", "<i2"),
+        ("flags", "<i2"),
         ("coordinator_epoch", "<i4"),
     ]
 )
@@ -66,7 +66,7 @@ BATCH_HEADER = np.dtype(
 
 `records` is the number of rows in the message (after compaction fewer than its offsets, 0 for a control batch).
 `control_type` is -1, or 0 (abort) or 1 (commit) with the transaction coordinator's epoch, or LOST_RECORDS for an empty batch over
-offsets that were assigned and whose records a power failure lost. Timestamps are ms since 1970.
+offsets that were assigned and whose records a power failure lost. `flags`: 0, or SPLIT. Timestamps are ms since 1970.
 """
 BATCH_HEADER_BYTES = BATCH_HEADER.itemsize
 assert BATCH_HEADER_BYTES == 60
@@ -85,12 +85,15 @@ HEADER_FIELDS = len(BATCH_HEADER.names or ())
     MAX_TIMESTAMP,
     RECORDS,
     CONTROL_TYPE,
-    RESERVED,
+    FLAGS,
     COORDINATOR_EPOCH,
 ) = range(HEADER_FIELDS)
 
 LOST_RECORDS = -2
 """The control type of a batch that marks lost records. It has no control bit: for Kafka's clients it is an empty batch."""
+
+SPLIT = 1
+"""The flag of a batch some of whose records were to be delivered later when it was appended: it has the others only."""
 
 # Attributes of a batch, as in record batch v2.
 ATTRIBUTE_COMPRESSION_MASK = 0x07

@@ -100,7 +100,7 @@ def _pack_header(headers: Int64s, k: int, scratch: Bytes) -> None:
     store_i64(scratch, 40, headers[k, at.MAX_TIMESTAMP])
     store_i32(scratch, 48, headers[k, at.RECORDS])
     store_i16(scratch, 52, headers[k, at.CONTROL_TYPE])
-    store_i16(scratch, 54, 0)
+    store_i16(scratch, 54, headers[k, at.FLAGS])
     store_i32(scratch, 56, headers[k, at.COORDINATOR_EPOCH])
 
 
@@ -204,7 +204,7 @@ def _unpack_header(scratch: Bytes, headers: Int64s, k: int) -> None:
     headers[k, at.MAX_TIMESTAMP] = load_i64(scratch, 40)
     headers[k, at.RECORDS] = load_i32(scratch, 48)
     headers[k, at.CONTROL_TYPE] = np.int16(scratch[52] | (np.int64(scratch[53]) << 8))
-    headers[k, at.RESERVED] = 0
+    headers[k, at.FLAGS] = np.int16(scratch[54] | (np.int64(scratch[55]) << 8))
     headers[k, at.COORDINATOR_EPOCH] = load_i32(scratch, 56)
 
 

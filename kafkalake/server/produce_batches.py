@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from kafkalake.broker.delayed.delaying_append import DelayingAppend, Received
+from kafkalake.broker.delayed.delaying_append import Received, begin_append, may_wait
 from kafkalake.broker.partitions.append_queue import ProduceRequest
 from kafkalake.broker.partitions.batch_checks import OWN_PRODUCER_IDS_FROM, uncompressed_bytes_max
 from kafkalake.broker.partitions.partition import Partition
@@ -127,7 +127,7 @@ class BatchReader:
             try:
                 batch = decode_produced(records, rules.limits, self._now_ms, left)
                 original = self._original(rules, records, batch)
-                if rules.delays is None:
+                if not may_wait(partition, rules.delays):
                     return PendingAppend(partition, batch, original, acks=acks, timeout_ms=self._body.timeout_ms)
                 pending = self._undecoded(partition, rules)
                 pending.decoded(batch, original)
@@ -141,10 +141,8 @@ class BatchReader:
 
     def _undecoded(self, partition: Partition, rules: BatchRules) -> PendingAppend:
         body = self._body
-        if rules.delays is None:
-            return PendingAppend(partition, None, None, acks=body.acks, timeout_ms=body.timeout_ms)
         received = Received(body.transactional_id, self._now_ms, body.timeout_ms)
-        return DelayingAppend(self._request.context.broker.delay_gate, partition, rules.delays, received, body.acks)
+        return begin_append(self._request.context.broker.delay_gate, partition, rules.delays, received, body.acks)
 
     def _kept(self, records: bytes | memoryview) -> bytes | memoryview:
         return records if self._request.body_is_kept else bytes(records)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkalake.errors import InvalidRecordError, KafkaError, as_value
+from kafkalake.errors import InvalidRecordError, KafkaError, NotEnoughReplicasAfterAppendError, as_value
 from kafkalake.offset_range import OffsetRange
 from kafkalake.record import layout as at
 from kafkalake.record.batch import ProducerBatch
@@ -83,6 +83,10 @@ class AppendGroup:
             except KafkaError as error:
                 return as_value(error)
             if known is not None:
+                if known.is_split != bool(numbers[at.FLAGS] & at.SPLIT):
+                    return NotEnoughReplicasAfterAppendError(
+                        "the first try was not in the log yet: send the batch again"
+                    )
                 self._duplicates.append(number)
                 return self._answer(known)
         if self._log_append_time:

@@ -6,13 +6,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 
 from kafkalake.errors import CorruptSegmentError, OffsetOutOfRangeError
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log_access import LogAccess, storage_error
 from kafkalake.storage.log_segments import LogSegments
 from kafkalake.storage.log_state import LogState
-from kafkalake.storage.producer_state import AbortedTransaction, ProducerStateEntry
+from kafkalake.storage.producer_state import AbortedTransaction, ProducerStateEntry, SequencedBatch, find_repeated
+from kafkalake.storage.replay import attempt_of
 from kafkalake.storage.replica_read import (
     NEVER,
     ReplicaRead,
@@ -132,6 +134,16 @@ class LogReader:
         """Return the state of a producer id, None if it has none."""
         with self._access.lock:
             return self._state.producers.get(producer_id)
+
+    @property
+    def has_split_batches(self) -> bool:
+        """Return whether batches may be remembered some of whose records are delivered later: `record.layout.SPLIT`."""
+        return self._state.producers.has_split
+
+    def find_repeated(self, batch: ProducerBatch) -> SequencedBatch | None:
+        """Return the remembered batch that an idempotent producer sends again, None if it is a new one."""
+        attempt = attempt_of(batch.header.tolist())
+        return find_repeated(self.producer(attempt.producer_id), attempt) if attempt.producer_id >= 0 else None
 
     def read(self, offset: int, max_bytes: int, end_offset: int | None = None) -> MessageSet:
         """Return whole messages from the one with `offset`: about `max_bytes`, at least one, none that begins at or past

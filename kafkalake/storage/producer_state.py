@@ -48,13 +48,14 @@ ABORT, COMMIT = 0, 1
 
 
 class SequencedBatch(NamedTuple):
-    """A remembered batch. Offsets and sequences are inclusive. Timestamp in ms."""
+    """A remembered batch. Offsets and sequences are inclusive. Timestamp in ms. `is_split`: see `record.layout.SPLIT`."""
 
     first_sequence: int
     last_sequence: int
     base_offset: int
     last_offset: int
     timestamp: int
+    is_split: bool = False
 
 
 class ProducerStateEntry(NamedTuple):
@@ -84,6 +85,7 @@ class Attempt(NamedTuple):
     base_sequence: int
     offsets: int
     transactional: bool
+    is_split: bool = False
 
 
 class EndMarker(NamedTuple):
@@ -100,6 +102,17 @@ def advance_sequence(sequence: int, count: int) -> int:
     return (sequence + count) & MAXIMUM_SEQUENCE
 
 
+def find_repeated(known: ProducerStateEntry | None, attempt: Attempt) -> SequencedBatch | None:
+    """Return the remembered batch that has the epoch and the sequences of `attempt`, None if there is none."""
+    if known is None or attempt.epoch != known.epoch or attempt.base_sequence == NO_SEQUENCE:
+        return None
+    last = advance_sequence(attempt.base_sequence, attempt.offsets - 1)
+    for batch in known.batches:
+        if batch.first_sequence == attempt.base_sequence and batch.last_sequence == last:
+            return batch
+    return None
+
+
 def decide(known: ProducerStateEntry | None, attempt: Attempt) -> SequencedBatch | None:
     """Return the batch duplicated by `attempt`, or None if it may be appended.
 
@@ -107,7 +120,7 @@ def decide(known: ProducerStateEntry | None, attempt: Attempt) -> SequencedBatch
     """
     if known is None:
         return None
-    producer_id, epoch, first, offsets, transactional = attempt
+    producer_id, epoch, first = attempt[:3]
     if epoch < known.epoch:
         raise InvalidProducerEpochError(
             f"producer {producer_id} has epoch {known.epoch}, this batch was sent with epoch {epoch}"
@@ -120,16 +133,15 @@ def decide(known: ProducerStateEntry | None, attempt: Attempt) -> SequencedBatch
     elif known.batches:
         expected = advance_sequence(known.batches[-1].last_sequence, 1)
         if first != expected:  # five batches never use up all sequences, so that the next one is none of theirs
-            last = advance_sequence(first, offsets - 1)
-            for batch in known.batches:
-                if batch.first_sequence == first and batch.last_sequence == last:
-                    return batch
+            repeated = find_repeated(known, attempt)
+            if repeated is not None:
+                return repeated
             raise OutOfOrderSequenceError(
                 f"producer {producer_id} at epoch {epoch} sent sequence {first}, expected {expected}"
             )
     elif first != 0 and known.epoch >= 0:
         raise OutOfOrderSequenceError(f"producer {producer_id} starts epoch {epoch} with sequence {first}, not 0")
-    if known.transaction_offset != NO_OFFSET and not transactional:
+    if known.transaction_offset != NO_OFFSET and not attempt.transactional:
         raise InvalidTxnStateError(f"producer {producer_id} has an open transaction, this batch is not in it")
     return None
 
@@ -142,7 +154,8 @@ def appended(
     if attempt.base_sequence != NO_SEQUENCE:
         last_sequence = advance_sequence(attempt.base_sequence, attempt.offsets - 1)
         last_offset = base_offset + attempt.offsets - 1
-        batches = (SequencedBatch(attempt.base_sequence, last_sequence, base_offset, last_offset, timestamp),)
+        first = attempt.base_sequence
+        batches = (SequencedBatch(first, last_sequence, base_offset, last_offset, timestamp, attempt.is_split),)
     if known is None:
         transaction = base_offset if attempt.transactional else NO_OFFSET
         return ProducerStateEntry(attempt.epoch, -1, batches, transaction, now_ms)
@@ -206,6 +219,8 @@ class Producers:
             int, int
         ] = {}  # producer id -> first offset, in the order of their begin, so the first is the lowest
         self._ended: list[tuple[int, int]] = []  # (first offset, marker's offset) above the high watermark
+        self.has_split = False
+        """Whether batches may be remembered some of whose records are delivered later. False again at the next start only."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -214,6 +229,7 @@ class Producers:
         """Return a copy."""
         copied = Producers()
         copied._producers, copied._open, copied._ended = dict(self._producers), dict(self._open), list(self._ended)
+        copied.has_split = self.has_split
         return copied
 
     def items(self) -> Iterator[tuple[int, ProducerStateEntry]]:
@@ -231,6 +247,7 @@ class Producers:
     def restore(self, producer_id: int, producer: ProducerStateEntry) -> None:
         """Restore an entry of a snapshot. Call in the order of `transaction_offset`."""
         self._producers[producer_id] = producer
+        self.has_split = self.has_split or any(each.is_split for each in producer.batches)
         if producer.transaction_offset != NO_OFFSET:
             self._open[producer_id] = producer.transaction_offset
 
@@ -249,6 +266,7 @@ class Producers:
         known = self.get(attempt.producer_id, pending)
         duplicate = decide(known, attempt)
         if duplicate is None:
+            self.has_split = self.has_split or attempt.is_split
             pending.producers[attempt.producer_id] = appended(known, attempt, base_offset, timestamp, now_ms)
         return duplicate
 
@@ -274,6 +292,7 @@ class Producers:
     def replay(self, attempt: Attempt, base_offset: int, timestamp: int, now_ms: int) -> None:
         """Apply a batch read from the log, for recovery. It was already checked when it was appended."""
         known = self._producers.get(attempt.producer_id)
+        self.has_split = self.has_split or attempt.is_split
         pending = PendingProducers({attempt.producer_id: appended(known, attempt, base_offset, timestamp, now_ms)})
         self.commit(pending)
 

@@ -32,6 +32,7 @@ def attempt_of(header: list[int]) -> Attempt:
         header[at.BASE_SEQUENCE],
         header[at.LAST_OFFSET_DELTA] + 1,
         bool(header[at.ATTRIBUTES] & at.ATTRIBUTE_TRANSACTIONAL),
+        bool(header[at.FLAGS] & at.SPLIT),
     )
 
 

@@ -248,7 +248,7 @@ class _Writer:
         fillers = ~kept[numbers]
         nexts = np.append(out[1:, at.BASE_OFFSET], end)
         out[fillers, at.LAST_OFFSET_DELTA] = (nexts - out[:, at.BASE_OFFSET] - 1)[fillers]
-        for column in (at.ATTRIBUTES, at.COORDINATOR_EPOCH, at.RESERVED, at.RECORDS):
+        for column in (at.ATTRIBUTES, at.COORDINATOR_EPOCH, at.FLAGS, at.RECORDS):
             out[fillers, column] = 0
         for column, value in _FILLER.items():
             out[fillers, column] = value

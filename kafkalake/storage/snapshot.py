@@ -3,9 +3,10 @@
 Written when a segment is rolled and when the log is closed. The last two are kept. A damaged one is ignored: the previous
 one, or a replay from the log's start, gives the same result.
 
-    magic "KLPS", CRC32C of the rest (uint32), then offset int64, max timestamp int64 and the base offset of its batch
+    magic "KLP2", CRC32C of the rest (uint32), then offset int64, max timestamp int64 and the base offset of its batch
     int64, number of producers, of ended transactions (uint32 each); a producer: id int64, epoch int16, coordinator epoch
-    int32, transaction offset int64, last append ms int64, batches uint8 and 5 int64s each; an ended transaction: 2 int64s
+    int32, transaction offset int64, last append ms int64, batches uint8; a batch: 2 int32s, 3 int64s and a flag uint8 (without it
+    where the magic is "KLPS"); an ended transaction: 2 int64s
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ _KEPT = 2
 _PREFIX = struct.Struct("<4sI")
 _HEAD = struct.Struct("<qqqII")
 _PRODUCER = struct.Struct("<qhiqqB")
-_BATCH = struct.Struct("<iiqqq")
+_BATCH = struct.Struct("<iiqqq?")
 _ENDED = struct.Struct("<qq")
-_MAGIC = b"KLPS"
+_MAGIC = b"KLP2"
+_BATCHES = {_MAGIC: _BATCH, b"KLPS": struct.Struct("<iiqqq")}
+"""The form of a batch by the magic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ def decode_snapshot(data: bytes) -> Snapshot | None:
     if len(data) < _PREFIX.size + _HEAD.size:
         return None
     magic, checksum = _PREFIX.unpack_from(data)
-    if magic != _MAGIC or checksum != crc32c(data[_PREFIX.size :]):
+    form = _BATCHES.get(magic)
+    if form is None or checksum != crc32c(data[_PREFIX.size :]):
         return None
     producers = Producers()
     position = _PREFIX.size
@@ -71,8 +75,8 @@ def decode_snapshot(data: bytes) -> Snapshot | None:
         position += _PRODUCER.size
         batches = []
         for _ in range(size):
-            batches.append(SequencedBatch(*_BATCH.unpack_from(data, position)))
-            position += _BATCH.size
+            batches.append(SequencedBatch(*form.unpack_from(data, position)))
+            position += form.size
         producers.restore(producer_id, ProducerStateEntry(epoch, coordinator, tuple(batches), transaction, last))
     for _ in range(ended):
         producers.restore_ended(*_ENDED.unpack_from(data, position))

@@ -117,7 +117,7 @@ def _read_header(data: Bytes, position: int, numbers: Int64s) -> None:
     numbers[first + at.MAX_TIMESTAMP] = big_i64(data, position + wire.MAX_TIMESTAMP)
     numbers[first + at.RECORDS] = big_i32(data, position + wire.RECORD_COUNT)
     numbers[first + at.CONTROL_TYPE] = -1
-    numbers[first + at.RESERVED] = 0
+    numbers[first + at.FLAGS] = 0
     numbers[first + at.COORDINATOR_EPOCH] = 0
     numbers[CLAIMED] = big_i32(data, position + wire.RECORD_COUNT)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from kafkalake.errors import CorruptSegmentError, LakeError
 from kafkalake.storage.files import REAL_FILES, replace_file
 from kafkalake.storage.index import ENTRY_BYTES, Index, encode_entry
 from kafkalake.storage.leader_epochs import LeaderEpochs, decode_leader_epochs, encode_leader_epochs
 from kafkalake.storage.open_files import OpenFiles
-from kafkalake.storage.producer_state import AbortedTransaction, Attempt, EndMarker, Producers
+from kafkalake.storage.producer_state import AbortedTransaction, Attempt, EndMarker, Producers, SequencedBatch
 from kafkalake.storage.snapshot import Snapshot, Snapshots, decode_snapshot, encode_snapshot, snapshot_path
 from kafkalake.storage.state import PartitionState, StateFile, decode_state, read_state
 from kafkalake.storage.txn_index import decode_aborted, encode_aborted, encode_seal
@@ -66,7 +68,7 @@ def test_a_state_that_is_missing_or_destroyed_is_told(tmp_path: Path) -> None:
 def some_producers() -> Producers:
     producers = Producers()
     for n in range(7):
-        producers.replay(Attempt(5, 2, 10 * n, 10, False), 10 * n, 1_000 + n, 50 + n)
+        producers.replay(Attempt(5, 2, 10 * n, 10, False, n % 2 == 1), 10 * n, 1_000 + n, 50 + n)
     producers.replay(Attempt(6, 0, 0, 3, True), 70, 2_000, 60)
     producers.replay(Attempt(4, 0, 0, 3, True), 73, 2_000, 60)
     producers.replay(Attempt(9, 0, 0, 3, True), 76, 2_000, 60)
@@ -81,9 +83,20 @@ def test_a_snapshot_restores_producers_and_open_transactions() -> None:
     assert (restored.offset, restored.max_timestamp, restored.max_timestamp_offset) == (80, 2_000, 70)
     assert dict(restored.producers.items()) == dict(producers.items())
     assert restored.producers.ended_transactions() == producers.ended_transactions() == [(76, 79)]
+    assert restored.producers.has_split and producers.has_split
     for end in (EndMarker(6, 0, 0, 1), EndMarker(4, 0, 0, 1)):
         assert restored.producers.stable_offset(80) == producers.stable_offset(80)
         assert restored.producers.end(end, 81, 0) == producers.end(end, 81, 0)
+
+
+def test_a_snapshot_without_flags_is_read() -> None:
+    """The form before records could be delivered later."""
+    batch = struct.pack("<iiqqq", 3, 5, 40, 42, 1_000)
+    body = struct.pack("<qqqII", 80, 2_000, 70, 1, 0) + struct.pack("<qhiqqB", 5, 2, 0, -1, 60, 1) + batch
+    restored = decode_snapshot(b"KLPS" + struct.pack("<I", crc32c(body)) + body)
+    assert restored is not None
+    assert dict(restored.producers.items())[5].batches == (SequencedBatch(3, 5, 40, 42, 1_000, False),)
+    assert not restored.producers.has_split
 
 
 def test_a_damaged_snapshot_is_not_used() -> None:

@@ -108,6 +108,7 @@ def _immediate(batch: ProducerBatch, table: pa.RecordBatch, mask: npt.NDArray[np
     header = batch.header.copy()
     count = int(mask.sum())
     header[at.RECORDS] = count
+    header[at.FLAGS] |= at.SPLIT
     if not count:
         header[at.ATTRIBUTES] &= ~at.ATTRIBUTE_COMPRESSION_MASK
         return ProducerBatch(np.zeros(0, dtype=np.uint8), np.zeros(at.LAYOUT_SIZE, dtype=np.int64), header)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
-from kafkalake.broker.delayed.delaying_append import DelayingAppend, Gate, Received
+from kafkalake.broker.delayed.delaying_append import Gate, Received, begin_append
 from kafkalake.broker.partitions.append_queue import AppendQueue, ProduceRequest
 from kafkalake.broker.partitions.batch_checks import check_batch
 from kafkalake.broker.partitions.pending_append import ACKS_ALL, TIMEOUT_MS, PendingAppend
@@ -147,10 +147,8 @@ class StagedFileAppender:
 
     def _pending(self, target: Target, batch: ProducerBatch) -> PendingAppend:
         partition, delays = target.topic.leader(target.index), TopicRules.of(target.topic.config).delays
-        if delays is None:
-            return PendingAppend(partition, batch, None)
         received = Received(self._transactional_id, self._host.clock.now_ms(), TIMEOUT_MS)
-        pending = DelayingAppend(self._host.delay_gate, partition, delays, received, ACKS_ALL)
+        pending = begin_append(self._host.delay_gate, partition, delays, received, ACKS_ALL)
         pending.decoded(batch, None)
         return pending
 

@@ -99,10 +99,10 @@ def test_a_batch_is_split_as_its_headers_say(records: list[Row], rules: DelayRul
     assert found.immediate.to_arrow() == every.take(pa.array(now, pa.int64())), (
         "their offsets are their places in the batch"
     )
-    changed = [at.RECORDS] if now else [at.RECORDS, at.ATTRIBUTES]
+    changed = [at.RECORDS, at.FLAGS] if now else [at.RECORDS, at.FLAGS, at.ATTRIBUTES]
     same = [field for field in range(at.HEADER_FIELDS) if field not in changed]
     np.testing.assert_array_equal(found.immediate.header[same], header[same])
-    assert found.immediate.header[at.RECORDS] == len(now)
+    assert (found.immediate.header[at.RECORDS], found.immediate.header[at.FLAGS]) == (len(now), at.SPLIT)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A batch with records that wait is answered when its log and the coordinator have it, and a retry is handed in again."""
+"""A batch with records that wait is handed in when its log has it for good, answered then, and a retry is handed in again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from leaderships import LedPartition
 from record_batches import Row, record_batch
 
-from kafkalake.broker.delayed.delaying_append import DelayingAppend, Done, HandIn, Received
+from kafkalake.broker.delayed.delaying_append import DelayingAppend, Done, HandIn, Received, begin_append
 from kafkalake.broker.partitions.append_queue import ProduceRequest
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import ACKS_ALL
@@ -54,12 +54,19 @@ class Producer:
         self.gate = gate
         self.sequence = 0
 
-    def send(self, *rows: Row, acks: int = ACKS_ALL, sequence: int | None = None) -> list[int | str]:
+    def send(
+        self,
+        *rows: Row,
+        acks: int = ACKS_ALL,
+        sequence: int | None = None,
+        rules: DelayRules | None = RULES,
+        flush: bool = True,
+    ) -> list[int | str]:
         if sequence is None:
             sequence, self.sequence = self.sequence, self.sequence + len(rows)
         answers: list[int | str] = []
         received = Received(None, 1_000, 30_000)
-        pending = DelayingAppend(self.gate, self.led.partition, RULES, received, acks)
+        pending = begin_append(self.gate, self.led.partition, rules, received, acks)
         pending.decoded(record_batch(list(rows), producer_id=7, epoch=0, sequence=sequence), None)
 
         def answered(produced: ProduceRequest) -> None:
@@ -68,7 +75,8 @@ class Producer:
             answers.append(result.base_offset if isinstance(result, AppendResult) else result.label)
 
         ProduceRequest([pending], answered).start(self.led.queue)
-        self.led.turn()
+        if flush:
+            self.led.turn()
         return answers
 
 
@@ -100,14 +108,17 @@ def test_a_batch_without_records_that_wait_is_as_any_other(
     assert (answers, gate.handed_in) == ([0], [])
 
 
-@pytest.mark.parametrize("order", ["log first", "coordinator first"])
-def test_it_is_answered_when_both_have_it(led: LedPartition, gate: FakeGate, producer: Producer, order: str) -> None:
+@pytest.mark.parametrize("acks", [0, 1, ACKS_ALL])
+def test_it_is_handed_in_when_the_log_has_it_for_good_and_answered_then(
+    led: LedPartition, gate: FakeGate, producer: Producer, acks: int
+) -> None:
+    """Else a leader that does not know the batch could take its records for readable ones, when they wait already."""
     assert producer.send(NOW) == [] and producer.send(NOW) == []
-    answers = producer.send(NOW, LATER, NOW)
-    parts = [lambda: commit(led), gate.answer]
-    for part in parts if order == "log first" else reversed(parts):
-        assert answers == []
-        part()
+    answers = producer.send(NOW, LATER, NOW, acks=acks)
+    assert (answers, gate.handed_in) == ([], [])
+    commit(led)
+    assert answers == []
+    gate.answer()
     assert answers == [2]
     assert led.log.log_end_offset == 5, "the place of a record that waits stays empty"
 
@@ -115,6 +126,7 @@ def test_it_is_answered_when_both_have_it(led: LedPartition, gate: FakeGate, pro
 def test_what_is_handed_in_says_where_the_batch_is(led: LedPartition, gate: FakeGate, producer: Producer) -> None:
     producer.send(NOW)
     producer.send(LATER, NOW, LATER)
+    commit(led)
     ((hand_in, _),) = gate.handed_in
     assert hand_in.base_offset == 1 and hand_in.source == hand_in.target == led.partition.replica
     assert hand_in.split.rows.column("offset").to_pylist() == [0, 2]
@@ -139,6 +151,22 @@ def test_a_retry_is_a_duplicate_in_the_log_and_is_handed_in_again(
     assert producer.send(NOW, acks=0) == [2], "and the producer's sequence goes on"
 
 
+@pytest.mark.parametrize("rules", [(RULES, None), (None, RULES)], ids=["disabled", "enabled"])
+def test_a_retry_by_other_settings_beside_its_first_try_is_to_come_again(
+    led: LedPartition, gate: FakeGate, producer: Producer, rules: tuple[DelayRules | None, DelayRules | None]
+) -> None:
+    """Both are decoded before the log has either."""
+    first = producer.send(LATER, NOW, rules=rules[0], flush=False)
+    beside = producer.send(LATER, NOW, rules=rules[1], sequence=0)
+    commit(led)
+    assert beside == ["NOT_ENOUGH_REPLICAS_AFTER_APPEND"]
+    again = producer.send(LATER, NOW, rules=rules[1], sequence=0)
+    assert len(gate.handed_in) == (0 if rules[0] is None else 2)
+    while gate.handed_in:
+        gate.answer()
+    assert first == again == [0]
+
+
 def test_a_batch_that_its_log_refuses_is_not_handed_in(led: LedPartition, gate: FakeGate, producer: Producer) -> None:
     producer.send(NOW)
     assert producer.send(LATER, sequence=5) == ["OUT_OF_ORDER_SEQUENCE_NUMBER"]
@@ -147,15 +175,16 @@ def test_a_batch_that_its_log_refuses_is_not_handed_in(led: LedPartition, gate: 
     assert gate.handed_in == []
 
 
-def test_a_log_that_is_too_late_fails_the_batch_and_an_answer_afterwards_is_nothing(
+def test_a_log_that_is_too_late_fails_the_batch_and_the_next_try_is_handed_in(
     led: LedPartition, gate: FakeGate, producer: Producer
 ) -> None:
     answers = producer.send(LATER)
     led.pass_time(30_001)
-    assert answers == ["REQUEST_TIMED_OUT"]
-    gate.answer()
     commit(led)
-    assert answers == ["REQUEST_TIMED_OUT"]
+    assert (answers, gate.handed_in) == (["REQUEST_TIMED_OUT"], [])
+    again = producer.send(LATER, sequence=0)
+    gate.answer()
+    assert again == [0]
 
 
 def test_a_gate_that_raises_fails_its_batch_and_no_other(led: LedPartition, gate: FakeGate, producer: Producer) -> None:
