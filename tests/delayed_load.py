@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from waiting import wait_until
@@ -20,6 +22,19 @@ NOT_DELAYED = 5
 """One of so many records is not delayed."""
 
 
+KILLS = int(os.environ.get("DELAYED_KILLS", "2"))
+SECONDS = float(os.environ.get("DELAYED_S", "inf"))
+"""How long brokers are killed, at most."""
+
+
+class Killed(Protocol):
+    """A broker."""
+
+    def kill(self) -> object: ...
+
+    def start(self) -> object: ...
+
+
 class DelayedLoad:
     """An idempotent producer of numbered records, delayed up to `delay_ms_max` by a seed. Use as a context manager."""
 
@@ -27,7 +42,9 @@ class DelayedLoad:
         self._servers = servers
         self._topic = topic
         self._partitions = partitions
-        self._random = random.Random(seed)
+        seed = seed or int(os.environ.get("DELAYED_SEED", "0")) or random.randrange(1, 2**31)
+        print(f"DELAYED_SEED={seed}")
+        self._random, self._chooser = random.Random(seed), random.Random(seed)
         self._delay_ms_max = delay_ms_max
         self._producer = Producer(
             {
@@ -83,6 +100,25 @@ class DelayedLoad:
         """Return once so many more records are acknowledged."""
         target = len(self.acknowledged) + records
         wait_until(lambda: len(self.acknowledged) >= target, lambda: f"{len(self.acknowledged)} of {target}")
+
+    def kill_at_random(self, brokers: Sequence[Killed], recovered: Callable[[], None], at_most: int) -> None:
+        """Kill one broker after the other, at any moment, and let the load go on before and after its restart.
+
+        at_most: the records that are acknowledged between one step and the next. `recovered` returns once all is well again.
+        """
+        ends = time.monotonic() + SECONDS
+        for number in range(KILLS):
+            self.go_on(self._chooser.randrange(50, at_most))
+            killed = self._chooser.choice(brokers)
+            killed.kill()
+            if len(brokers) > 1:
+                self.go_on(self._chooser.randrange(50, at_most))
+            killed.start()
+            recovered()
+            print(f"{number + 1} kills, {len(self.acknowledged)} records acknowledged")
+            if time.monotonic() >= ends:
+                break
+        self.go_on(200)
 
     def check(self) -> None:
         """Assert that each acknowledged record was delivered, and no record twice or early."""

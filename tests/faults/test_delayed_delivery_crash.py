@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ from waiting import wait_until
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.transactions.fault_points import KILL_AT
 
-KILLS = int(os.environ.get("DELAYED_KILLS", "2"))
 PARTITIONS = 3
 STEPS = (
     DelayedPoint.BATCH_APPENDED,
@@ -47,15 +44,8 @@ def test_a_kill_at_any_step_loses_and_doubles_nothing(
 
 
 def test_kills_at_any_moment_lose_and_double_nothing(kafkalake_broker: Callable[..., Any], topic: str) -> None:
-    seed = int(os.environ.get("DELAYED_SEED", "0")) or random.randrange(1, 2**31)
-    print(f"DELAYED_SEED={seed}")
-    chooser = random.Random(seed)
     broker = kafkalake_broker(settings={"delayed.topic.num.partitions": "2"})
     create_topic(broker.bootstrap_servers, topic, PARTITIONS, {"delayed.delivery.enable": "true"})
-    with DelayedLoad(broker.bootstrap_servers, topic, PARTITIONS, seed=seed) as load:
-        for _ in range(KILLS):
-            load.go_on(chooser.randrange(50, 800))
-            broker.kill()
-            broker.start()
-        load.go_on(200)
+    with DelayedLoad(broker.bootstrap_servers, topic, PARTITIONS) as load:
+        load.kill_at_random([broker], lambda: None, at_most=800)
     load.check()

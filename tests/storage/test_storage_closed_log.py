@@ -70,6 +70,7 @@ IN_MEMORY = {
     "epoch_for_offset",
     "end_offset_for_epoch",
     "expire_producers",
+    "find_repeated",
     "flush_due",
     "has_unsynced_segments",
 }
