@@ -230,6 +230,8 @@ def test_one_thread_at_a_time_uses_a_consumer_and_any_may_wake_it_up(four: Broke
             return False
 
         wait_until(is_refused)
+        with pytest.raises(IllegalStateError):
+            reader.close()
         reader.wakeup()
         waiting.join(30)
         assert len(errors) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from kafka_reference import BrokerProcess, Kafkalake, create_topic
 from waiting import TIMEOUT_S, wait_until
 
 from kafkalake import Producer, aio
-from kafkalake.client.errors import ClientClosedError
+from kafkalake.client.errors import ClientClosedError, ClientTimeoutError, IllegalStateError
 from kafkalake.client.producing.batch import RecordFuture
 from kafkalake.errors import BrokerUnavailableError, MessageTooLargeError, ProducerFencedError
 
@@ -40,6 +40,15 @@ def read_values(broker: BrokerProcess, topic: str, count: int, partitions: Seque
     finally:
         consumer.close()
     return values
+
+
+def is_done(operation: Callable[[], None]) -> bool:
+    """Return whether an operation has ended, which may be called again until it has."""
+    try:
+        operation()
+    except (ClientTimeoutError, IllegalStateError):
+        return False
+    return True
 
 
 @pytest.fixture
@@ -94,7 +103,14 @@ def test_transactions_commit_abort_and_fence(any_broker: BrokerProcess, made_top
                 producer.send(made_topic, b"older", partition=0)
             with pytest.raises(ProducerFencedError):
                 producer.begin_transaction()
-    assert sorted(read_values(any_broker, made_topic, 4)) == [b"0", b"1", b"2", b"newer"]
+    with Producer(settings, max_block_ms=1_000) as impatient:
+        wait_until(lambda: is_done(impatient.init_transactions))
+        with pytest.raises(ClientTimeoutError, match=r"(?i)unknown topic or partition"), impatient.transaction():
+            impatient.send_offsets_to_transaction({(made_topic, 99): 1}, f"group-{made_topic}")
+        wait_until(lambda: is_done(impatient.begin_transaction))  # the other one was aborted
+        impatient.send(made_topic, b"after", partition=0)
+        wait_until(lambda: is_done(impatient.commit_transaction))
+    assert sorted(read_values(any_broker, made_topic, 5)) == [b"0", b"1", b"2", b"after", b"newer"]
 
 
 def test_the_twin_for_event_loops_does_the_same(any_broker: BrokerProcess, made_topic: str) -> None:

@@ -25,7 +25,7 @@ from kafkalake.client.errors import ClientClosedError
 from kafkalake.client.network.client import FIRST_CONTACT_MS
 from kafkalake.client.network.event_loop import EventLoopEdge
 from kafkalake.client.network.script import Script
-from kafkalake.client.settings import parse_settings
+from kafkalake.client.settings import merged, parse_settings
 from kafkalake.clock import Clock, SystemClock
 
 P = ParamSpec("P")
@@ -60,7 +60,7 @@ class Admin:
         **named: object,
     ) -> None:
         """See `kafkalake.Admin`."""
-        parsed = parse_settings(AdminSettings, {**(settings or {}), **named})
+        parsed = parse_settings(AdminSettings, merged(settings, named))
         self._clock = clock or SystemClock()
         self._core = AdminCore(parsed, self._clock, random or Random(), first_contact_ms)
         self._edge = EventLoopEdge(self._core.network, self._clock)

@@ -26,7 +26,7 @@ from kafkalake.client.errors import ClientClosedError
 from kafkalake.client.network.client import FIRST_CONTACT_MS
 from kafkalake.client.network.script import Script
 from kafkalake.client.network.selector import SelectorEdge
-from kafkalake.client.settings import parse_settings
+from kafkalake.client.settings import merged, parse_settings
 from kafkalake.clock import Clock, SystemClock
 
 P = ParamSpec("P")
@@ -64,7 +64,7 @@ class Admin:
 
         Raise `ConfigurationError` for a setting that is unknown or invalid.
         """
-        parsed = parse_settings(AdminSettings, {**(settings or {}), **named})
+        parsed = parse_settings(AdminSettings, merged(settings, named))
         self._clock = clock or SystemClock()
         self._core = AdminCore(parsed, self._clock, random or Random(), first_contact_ms)
         self._edge = SelectorEdge(self._core.network, self._clock)

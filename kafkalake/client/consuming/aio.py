@@ -16,14 +16,15 @@ import pyarrow as pa
 from kafkalake.client.cluster import PartitionInfo
 from kafkalake.client.consuming.assignors import Assignor
 from kafkalake.client.consuming.calls import Call, Script, Wait
-from kafkalake.client.consuming.commits import Committed, Offsets
-from kafkalake.client.consuming.face import ConsumerFace, ConsumerParts, merged
+from kafkalake.client.consuming.commits import Committed, GivenOffsets
+from kafkalake.client.consuming.face import ConsumerFace, ConsumerParts
 from kafkalake.client.consuming.listeners import ConsumerInterceptor
 from kafkalake.client.consuming.offset_lookups import Found
 from kafkalake.client.consuming.records import DeserializedRecord
 from kafkalake.client.errors import ClientClosedError, IllegalStateError, WakeupError
 from kafkalake.client.network.event_loop import EventLoopEdge
 from kafkalake.client.serialization import Deserializer
+from kafkalake.client.settings import merged
 from kafkalake.clock import Clock
 from kafkalake.topic_partition import TopicPartition
 
@@ -86,7 +87,7 @@ class Consumer(ConsumerFace):
         self._is_woken = True
         self._edge.schedule()
 
-    async def commit(self, offsets: Offsets | None = None, timeout_s: float | None = None) -> None:
+    async def commit(self, offsets: GivenOffsets | None = None, timeout_s: float | None = None) -> None:
         """Commit offsets, or all positions, see `kafkalake.Consumer`."""
         await self._run(self._calls.commit(offsets, self._timeout_ms(timeout_s)))
 
@@ -132,6 +133,7 @@ class Consumer(ConsumerFace):
         """Commit if that is automatic, leave the group, and close all connections. Waits up to 30 s without a timeout."""
         if self._is_closed:
             return
+        self._check_user()
         self._is_woken = False
         timeout_ms = round((_CLOSE_S if timeout_s is None else timeout_s) * 1000)
         try:
@@ -149,12 +151,14 @@ class Consumer(ConsumerFace):
             raise ClientClosedError("the consumer is closed")
         yield
 
+    def _check_user(self) -> None:
+        if self._user not in (None, asyncio.current_task()):
+            raise IllegalStateError("another task uses the consumer: only wakeup may be called by several")
+
     async def _run(self, script: Script[T]) -> T:
-        task = asyncio.current_task()
-        if self._user not in (None, task):
-            raise IllegalStateError("another task uses the consumer")
+        self._check_user()
         is_outermost = self._user is None
-        self._user = task
+        self._user = asyncio.current_task()
         try:
             with self._using():
                 resume: Callable[[], Wait | Call] = partial(next, script)

@@ -13,8 +13,15 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from kafkalake.client.arguments import (
+    check_topic,
+    checked_numbers,
+    checked_offsets,
+    checked_partition,
+    checked_partitions,
+)
 from kafkalake.client.cluster import PartitionInfo
-from kafkalake.client.consuming.commits import Committed, Offsets
+from kafkalake.client.consuming.commits import Committed, GivenOffsets
 from kafkalake.client.consuming.core import ConsumerCore
 from kafkalake.client.consuming.fetched import RawRecord
 from kafkalake.client.consuming.listeners import CommitCallback, ConsumerInterceptor, RebalanceListener
@@ -28,10 +35,12 @@ from kafkalake.client.errors import ClientTimeoutError, SerializationError
 from kafkalake.client.serialization import Deserializer
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError, as_value
-from kafkalake.topic_partition import TopicPartition
+from kafkalake.topic_partition import TopicPartition, partition_name
 
 logger = logging.getLogger(__name__)
 
+_NEW_TOPIC_MS = 5_000
+"""How long a topic that does not exist may still appear."""
 _LEAVE_MS = 2_000
 """How long the coordinator's answer to a member that leaves is waited for."""
 
@@ -206,18 +215,20 @@ class ConsumerCalls:
 
     # Commits
 
-    def commit(self, offsets: Offsets | None, timeout_ms: int) -> Script[None]:
+    def commit(self, offsets: GivenOffsets | None, timeout_ms: int) -> Script[None]:
         """Commit `offsets`, or all positions, and wait for it."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        committed = self.core.positions() if offsets is None else dict(offsets)
+        committed = self.core.positions() if offsets is None else checked_offsets(offsets)
         yield from self._result(self.core.commit(committed, deadline_ms, is_repeated=True))
         self._report_commit(committed)
         yield from self._call_back()
 
-    def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
+    def commit_async(self, offsets: GivenOffsets | None, callback: CommitCallback | None) -> None:
         """Commit `offsets`, or all positions. `callback` is called in a later call of this consumer."""
         deadline_ms = self._clock.monotonic_ms() + self._settings.default_api_timeout_ms
-        committed = self.core.positions() if offsets is None else dict(offsets)
+        committed = self.core.positions() if offsets is None else checked_offsets(offsets)
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback is called with offsets and an error, but {callback!r} is not callable")
         operation = self.core.commit(committed, deadline_ms, is_repeated=False)
 
         def ended() -> None:
@@ -244,29 +255,33 @@ class ConsumerCalls:
     def committed(self, partitions: Collection[TopicPartition], timeout_ms: int) -> Script[Committed]:
         """Return what was committed."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        return (yield from self._result(self.core.committed(partitions, deadline_ms)))
+        return (yield from self._result(self.core.committed(checked_partitions(partitions), deadline_ms)))
 
     def offsets_for_times(self, timestamps: Mapping[TopicPartition, int], timeout_ms: int) -> Script[Found]:
         """Return the first offsets at or after times."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        return (yield from self._result(self.core.offsets_for_times(timestamps, deadline_ms)))
+        wanted = checked_numbers(timestamps, "a timestamp in milliseconds since 1970")
+        return (yield from self._result(self.core.offsets_for_times(wanted, deadline_ms)))
 
     def edge_offsets(
         self, partitions: Collection[TopicPartition], is_end: bool, timeout_ms: int
     ) -> Script[dict[TopicPartition, int]]:
         """Return the first offsets of partitions, or the offsets after their last readable records."""
-        timestamps = dict.fromkeys(partitions, LATEST if is_end else EARLIEST)
-        found = yield from self.offsets_for_times(timestamps, timeout_ms)
+        timestamps = dict.fromkeys(checked_partitions(partitions), LATEST if is_end else EARLIEST)
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        found = yield from self._result(self.core.offsets_for_times(timestamps, deadline_ms))
         return {partition: each.offset for partition, each in found.items() if each is not None}
 
     def position(self, partition: TopicPartition, timeout_ms: int) -> Script[int]:
         """Return the offset of the next record, once it is known."""
+        partition = checked_partition(partition)
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while (position := self.core.subscriptions.state(partition).position) is None:
             now_ms = self._clock.monotonic_ms()
             if now_ms >= deadline_ms:
                 raise ClientTimeoutError(
-                    f"the position of partition {partition[0]}-{partition[1]} was not found in time"
+                    f"the position of partition {partition_name(partition)} was not found in time"
+                    + self.core.view.reason(partition)
                 )
             self.core.raise_errors(now_ms)
             yield Wait(deadline_ms)
@@ -274,9 +289,19 @@ class ConsumerCalls:
 
     def partitions_for(self, topic: str, timeout_ms: int) -> Script[tuple[PartitionInfo, ...]]:
         """Return the partitions of a topic. Raise its error if it has one that is not retriable, or still has it at the end."""
+        check_topic(topic)
         metadata = self.core.metadata
         metadata.add([topic])
-        yield from self._metadata(timeout_ms, lambda: topic in metadata.cluster.topics)
+        begin_ms = self._clock.monotonic_ms()
+
+        def is_known() -> bool:
+            error = metadata.cluster.errors.get(topic)
+            is_new = self._clock.monotonic_ms() < begin_ms + _NEW_TOPIC_MS  # others may not know of it yet
+            if error is not None and not (error.retriable and is_new):
+                raise as_value(error)
+            return topic in metadata.cluster.topics
+
+        yield from self._metadata(timeout_ms, is_known)
         return metadata.cluster.topics[topic].partitions
 
     def topics(self, timeout_ms: int) -> Script[dict[str, tuple[PartitionInfo, ...]]]:

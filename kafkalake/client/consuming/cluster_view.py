@@ -7,7 +7,7 @@ from uuid import UUID
 
 from kafkalake.client.cluster import PartitionInfo
 from kafkalake.client.network.metadata import Metadata
-from kafkalake.topic_partition import TopicPartition
+from kafkalake.topic_partition import TopicPartition, partition_name
 
 
 class ClusterView:
@@ -27,6 +27,23 @@ class ClusterView:
         """Return (node id, leader epoch) of a partition's leader, None if none is known."""
         info = self.partition(partition)
         return None if info is None or info.leader < 0 else (info.leader, info.leader_epoch)
+
+    def reason(self, partition: TopicPartition) -> str:
+        """Return why a partition has no leader, to follow a text about it: "" if that is not known."""
+        cluster = self._metadata.cluster
+        topic, number = partition
+        info = cluster.topics.get(topic)
+        if info is not None and number >= len(info.partitions):
+            return f": topic '{topic}' has {len(info.partitions)} partitions, numbered from 0"
+        error = cluster.errors.get(topic) or self._metadata.error
+        return "" if error is None else f": {error}"
+
+    def missing(self, topics: Collection[str], partitions: Collection[TopicPartition]) -> set[str]:
+        """Return a sentence for each of `topics` that has an error, and each of `partitions` that its topic does not have."""
+        cluster = self._metadata.cluster
+        found = {str(error) for topic, error in cluster.errors.items() if topic in topics}
+        absent = [each for each in partitions if each[0] in cluster.topics and self.partition(each) is None]
+        return found | {f"partition {partition_name(each)} does not exist{self.reason(each)}" for each in absent}
 
     def has_node(self, node_id: int) -> bool:
         """Return whether a broker is part of the cluster now."""

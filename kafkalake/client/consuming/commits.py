@@ -26,6 +26,7 @@ from kafkalake.errors import (
     StaleMemberEpochError,
     UnknownMemberIdError,
     UnstableOffsetCommitError,
+    as_value,
     error_for_code,
 )
 from kafkalake.topic_partition import TopicPartition, by_topic
@@ -40,6 +41,8 @@ from kafkalake.wire.messages.offsets import (
 )
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+GivenOffsets = Mapping[TopicPartition, OffsetAndMetadata | int]
+"""Offsets as an application gives them, with or without metadata."""
 Committed = dict[TopicPartition, OffsetAndMetadata | None]
 
 _NO_OFFSET, _NO_EPOCH = -1, -1
@@ -57,13 +60,14 @@ class CommitFailedError(KafkaLakeError):
 
 @dataclass(slots=True)
 class _Asked:
-    """A commit (`offsets`) or a question (`partitions`) that waits for the coordinator or for its response."""
+    """A commit (`offsets`) or a question (`partitions`) that waits for the coordinator or for its response. error: the last one."""
 
     operation: Operation[None] | Operation[Committed]
     offsets: Offsets = field(default_factory=dict)
     partitions: Collection[TopicPartition] = ()
     retry_at_ms: int = 0
     is_asking: bool = False
+    error: KafkaLakeError | None = None
 
 
 class Commits:
@@ -121,7 +125,7 @@ class Commits:
             if (error := self._coordinator.error) is not None:
                 self._end(asked, error)
             elif now_ms >= operation.deadline_ms:
-                self._end(asked, RequestTimedOutError("the group's coordinator did not answer in time"))
+                self._end(asked, asked.error or RequestTimedOutError("the group's coordinator did not answer in time"))
             elif self._coordinator.node_id is not None and asked.retry_at_ms <= now_ms:
                 self._send(asked, self._coordinator.node_id, now_ms)
 
@@ -238,7 +242,7 @@ class Commits:
 
     def _repeat(self, asked: _Asked, error: KafkaLakeError) -> None:
         if asked.operation.may_repeat(self._now_ms):
-            asked.is_asking = False
+            asked.is_asking, asked.error = False, as_value(error)
             asked.retry_at_ms = self._now_ms + self._settings.retry_backoff_ms
         else:
             self._end(asked, error)

@@ -20,14 +20,15 @@ import pyarrow as pa
 from kafkalake.client.cluster import PartitionInfo
 from kafkalake.client.consuming.assignors import Assignor
 from kafkalake.client.consuming.calls import Call, Script, Wait
-from kafkalake.client.consuming.commits import Committed, Offsets
-from kafkalake.client.consuming.face import ConsumerFace, ConsumerParts, merged
+from kafkalake.client.consuming.commits import Committed, GivenOffsets
+from kafkalake.client.consuming.face import ConsumerFace, ConsumerParts
 from kafkalake.client.consuming.listeners import ConsumerInterceptor
 from kafkalake.client.consuming.offset_lookups import Found
 from kafkalake.client.consuming.records import DeserializedRecord
 from kafkalake.client.errors import ClientClosedError, IllegalStateError, WakeupError
 from kafkalake.client.network.selector import SelectorEdge
 from kafkalake.client.serialization import Deserializer
+from kafkalake.client.settings import merged
 from kafkalake.clock import Clock
 from kafkalake.topic_partition import TopicPartition
 
@@ -112,7 +113,7 @@ class Consumer(ConsumerFace):
 
     # Offsets
 
-    def commit(self, offsets: Offsets | None = None, timeout_s: float | None = None) -> None:
+    def commit(self, offsets: GivenOffsets | None = None, timeout_s: float | None = None) -> None:
         """Commit offsets, or all positions: of the next records to read. Return when that is done.
 
         Raise `CommitFailedError` if others may have the partitions, `InvalidGroupIdError` without a group.
@@ -163,21 +164,28 @@ class Consumer(ConsumerFace):
         """Commit if that is automatic, leave the group, and close all connections. Waits up to 30 s without a timeout."""
         if self._is_closed:
             return
-        self._is_woken = False
         timeout_ms = round((_CLOSE_S if timeout_s is None else timeout_s) * 1000)
-        try:
-            self._run(self._calls.close(timeout_ms))
-        finally:
-            self._is_closed = True
-            self._end.set()
-            with self._lock:
-                self._core.close()
-                self._edge.close()
+        with self._claimed():
+            self._is_woken = False
+            try:
+                self._run(self._calls.close(timeout_ms))
+            finally:
+                self._is_closed = True
+                self._end.set()
+                with self._lock:
+                    self._core.close()
+                    self._edge.close()
 
     # How calls wait
 
     @contextlib.contextmanager
     def _using(self) -> Iterator[None]:
+        with self._claimed(), self._lock:
+            yield
+
+    @contextlib.contextmanager
+    def _claimed(self) -> Iterator[None]:
+        """Keep other threads of the application out."""
         if self._is_closed:
             raise ClientClosedError("the consumer is closed")
         caller = threading.get_ident()
@@ -187,8 +195,7 @@ class Consumer(ConsumerFace):
             self._user = caller
             self._depth += 1
         try:
-            with self._lock:
-                yield
+            yield
         finally:
             with self._guard:
                 self._depth -= 1

@@ -8,6 +8,7 @@ A little more than 400 lines: it composes the parts of a consumer and has the ca
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
@@ -42,6 +43,8 @@ from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.records import FetchResponse
 
+logger = logging.getLogger(__name__)
+
 _CLASSIC = "classic"
 _ERRORS_MAX = 100
 _TURN_MS = 10
@@ -72,6 +75,7 @@ class ConsumerCore:
                 settings, self._network, self._coordinator, lambda: self.identity, self._commit_refused
             )
         self._errors: dict[str, KafkaLakeError] = {}
+        self._missing: set[str] = set()
         self._starts = StartingOffsets(settings, self.subscriptions, self._commits, self._report)
         self._metadata_version = -1
         self._subscription_version = 0
@@ -192,6 +196,10 @@ class ConsumerCore:
         for name, error in cluster.errors.items():
             if isinstance(error, TopicAuthorizationError) and name in (self._followed or ()):
                 self._report(error)
+        missing = self.view.missing(self._followed or (), self.subscriptions.partitions)
+        for text in sorted(missing - self._missing)[:_ERRORS_MAX]:
+            logger.warning("%s", text)
+        self._missing = missing
 
     def _follow_leader(self, partition: TopicPartition) -> None:
         info = self.view.partition(partition)

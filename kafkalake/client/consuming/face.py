@@ -8,17 +8,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from random import Random
 
+from kafkalake.client.arguments import check_part, check_topic, checked_number, checked_partition, checked_partitions
 from kafkalake.client.consuming.assignors import ASSIGNORS, JAVA_CLASSES, Assignor
 from kafkalake.client.consuming.calls import ConsumerCalls
-from kafkalake.client.consuming.commits import Offsets
+from kafkalake.client.consuming.commits import GivenOffsets
 from kafkalake.client.consuming.core import ConsumerCore
 from kafkalake.client.consuming.listeners import CommitCallback, ConsumerInterceptor, RebalanceListener
 from kafkalake.client.consuming.membership import Identity
-from kafkalake.client.consuming.settings import ConsumerSettings
+from kafkalake.client.consuming.settings import ConsumerSettings, consumer_settings
 from kafkalake.client.consuming.subscriptions import EARLIEST, LATEST
 from kafkalake.client.records import ConsumerGroupMetadata
 from kafkalake.client.serialization import Deserializer, serde_named
-from kafkalake.client.settings import parse_settings
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.close_names import did_you_mean
 from kafkalake.config.values import members_of
@@ -45,12 +45,17 @@ class ConsumerFace:
 
     def __init__(self, given: Mapping[str, object], parts: ConsumerParts) -> None:
         """Raise `ConfigurationError` for a setting that is unknown or invalid."""
-        self._settings = parse_settings(ConsumerSettings, given)
+        self._settings = consumer_settings(given)
         self._clock = parts.clock or SystemClock()
         assignors = _assignors(self._settings, parts.assignors)
         member_id = encode_uuid(parts.new_id())
         self._core = ConsumerCore(self._settings, assignors, member_id, parts.random or Random())
-        deserializers = _deserializer(parts.key_deserializer), _deserializer(parts.value_deserializer)
+        for each in parts.interceptors:
+            check_part("interceptors", each, "on_consume", "on_commit")
+        deserializers = (
+            _deserializer("key_deserializer", parts.key_deserializer),
+            _deserializer("value_deserializer", parts.value_deserializer),
+        )
         self._calls = ConsumerCalls(self._core, self._settings, self._clock, deserializers, parts.interceptors)
 
     def _using(self) -> AbstractContextManager[None]:
@@ -73,6 +78,9 @@ class ConsumerFace:
         names = [topics] if isinstance(topics, str) else list(topics)
         if bool(names) == (pattern is not None):
             raise ValueError("subscribe takes topics, or a pattern")
+        for name in names:
+            check_topic(name)
+        check_part("listener", listener, "on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
         with self._using():
             if pattern is not None:
                 self._core.subscriptions.subscribe_pattern(pattern)
@@ -82,8 +90,9 @@ class ConsumerFace:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, whatever other members of the group do."""
+        wanted = checked_partitions(partitions)
         with self._using():
-            self._core.assign(list(partitions), self._clock.monotonic_ms())
+            self._core.assign(wanted, self._clock.monotonic_ms())
 
     def subscription(self) -> frozenset[str]:
         """Return the topics that are subscribed to, those that match the pattern as far as they are known."""
@@ -99,8 +108,9 @@ class ConsumerFace:
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
         """Continue at `offset`. leader_epoch: of the record before it, by which a truncation is found."""
+        place, wanted = checked_partition(partition), checked_number(offset, "an offset")
         with self._using():
-            self._core.subscriptions.seek(partition, offset, -1 if leader_epoch is None else leader_epoch)
+            self._core.subscriptions.seek(place, wanted, -1 if leader_epoch is None else leader_epoch)
 
     def seek_to_beginning(self, partitions: Collection[TopicPartition] = ()) -> None:
         """Continue at the first offset of partitions, of all without any."""
@@ -111,19 +121,20 @@ class ConsumerFace:
         self._seek_to(partitions, LATEST)
 
     def _seek_to(self, partitions: Collection[TopicPartition], timestamp: int) -> None:
+        wanted = checked_partitions(partitions)
         with self._using():
-            for partition in partitions or list(self._core.subscriptions.partitions):
+            for partition in wanted or list(self._core.subscriptions.partitions):
                 self._core.subscriptions.seek_to_timestamp(partition, timestamp)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Return no records of these partitions until `resume`."""
         with self._using():
-            self._core.subscriptions.pause(partitions)
+            self._core.subscriptions.pause(checked_partitions(partitions))
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Return records of these partitions again."""
         with self._using():
-            self._core.subscriptions.resume(partitions)
+            self._core.subscriptions.resume(checked_partitions(partitions))
 
     def paused(self) -> frozenset[TopicPartition]:
         """Return the partitions that are paused."""
@@ -133,11 +144,11 @@ class ConsumerFace:
     def lag(self, partition: TopicPartition) -> int | None:
         """Return how many offsets are left to read, as of the newest response, None before there is one."""
         with self._using():
-            return self._core.subscriptions.state(partition).lag(self._settings.is_read_committed)
+            return self._core.subscriptions.state(checked_partition(partition)).lag(self._settings.is_read_committed)
 
     # Groups
 
-    def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
+    def commit_async(self, offsets: GivenOffsets | None = None, callback: CommitCallback | None = None) -> None:
         """Commit offsets, or all positions, without waiting.
 
         `callback(offsets, error)` is called in a later call of this consumer. Raise `InvalidGroupIdError` without a group.
@@ -167,8 +178,9 @@ class ConsumerFace:
         return self._settings.default_api_timeout_ms if timeout_s is None else max(round(timeout_s * 1000), 0)
 
 
-def _deserializer(given: Deserializer | str | None) -> Deserializer | None:
+def _deserializer(name: str, given: Deserializer | str | None) -> Deserializer | None:
     if not isinstance(given, str):
+        check_part(name, given, "deserialize")
         return given
     return None if given == "bytes" else serde_named(given)
 
@@ -176,6 +188,8 @@ def _deserializer(given: Deserializer | str | None) -> Deserializer | None:
 def _assignors(settings: ConsumerSettings, own: Sequence[Assignor]) -> list[Assignor]:
     """Return the group's assignors: `own`, or those of `partition.assignment.strategy`."""
     if own:
+        for each in own:
+            check_part("assignors", each, "assign")
         return list(own)
     found = []
     for name in members_of(settings.partition_assignment_strategy):
@@ -187,8 +201,3 @@ def _assignors(settings: ConsumerSettings, own: Sequence[Assignor]) -> list[Assi
     if not found:
         raise ConfigurationError("partition.assignment.strategy needs an assignor")
     return found
-
-
-def merged(settings: Mapping[str, object] | None, named: Mapping[str, object]) -> dict[str, object]:
-    """Return settings by name and those given as keyword arguments in one mapping."""
-    return {**(settings or {}), **named}

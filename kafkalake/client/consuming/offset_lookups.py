@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kafkalake.client.consuming.fetcher import STALE, Leaders
+from kafkalake.client.consuming.cluster_view import ClusterView
+from kafkalake.client.consuming.fetcher import STALE
 from kafkalake.client.consuming.operation import Operation
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import LogTruncationError, PartitionState, Step, Subscriptions
@@ -65,7 +66,7 @@ class OffsetLookups:
         settings: ConsumerSettings,
         network: NetworkClient,
         subscriptions: Subscriptions,
-        leaders: Leaders,
+        leaders: ClusterView,
         report: Callable[[KafkaLakeError], None],
     ) -> None:
         """report: called with errors that the application has to hear of in `poll`."""
@@ -222,8 +223,8 @@ class OffsetLookups:
         for partition in waiting:
             leader = self._leaders.leader_of(partition)
             if leader is None:
-                topic, number = partition
-                question.error = LeaderNotAvailableError(f"partition {topic}-{number} has no known leader")
+                text = f"partition {partition_name(partition)} has no known leader{self._leaders.reason(partition)}"
+                question.error = LeaderNotAvailableError(text)
                 question.retry_at_ms = now_ms + self._settings.retry_backoff_ms
                 self._network.metadata.request_update()
             else:

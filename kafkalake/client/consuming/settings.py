@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from kafkalake.client.consuming.subscriptions import EARLIEST, LATEST
 from kafkalake.client.network.settings import NetworkSettings
+from kafkalake.client.settings import parse_settings
 from kafkalake.config.setting import Int, Names, define
+from kafkalake.errors import ConfigurationError
 
 READ_COMMITTED = "read_committed"
 _RESETS: Mapping[str, int | None] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
@@ -56,3 +58,13 @@ class ConsumerSettings(NetworkSettings):
     def is_read_committed(self) -> bool:
         """Return whether records of open and aborted transactions are left out."""
         return self.isolation_level == READ_COMMITTED
+
+
+def consumer_settings(given: Mapping[str, object]) -> ConsumerSettings:
+    """Return a consumer's settings. Raise `ConfigurationError` for one that is invalid or contradicts another."""
+    settings = parse_settings(ConsumerSettings, given)
+    is_classic = settings.group_id is not None and settings.group_protocol == "classic"
+    if is_classic and settings.heartbeat_interval_ms >= settings.session_timeout_ms:
+        text = f"heartbeat.interval.ms must be less than session.timeout.ms, {settings.session_timeout_ms}"
+        raise ConfigurationError(text)
+    return settings

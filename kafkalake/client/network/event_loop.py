@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 from kafkalake.client.address import reason, unreachable
 from kafkalake.client.network.machine import Action, Connect, Machine, Write
 from kafkalake.clock import Clock
-from kafkalake.errors import BrokerUnavailableError, ConnectionLostError
+from kafkalake.errors import BrokerUnavailableError, ConnectionLostError, as_value
+
+_AFTER_FAILURE_S = 0.1
 
 
 class _Link(asyncio.BufferedProtocol):
@@ -54,7 +57,11 @@ class _Link(asyncio.BufferedProtocol):
 class EventLoopEdge:
     """See the module. All methods are called on the loop."""
 
-    def __init__(self, machine: Machine, clock: Clock) -> None:
+    def __init__(
+        self, machine: Machine, clock: Clock, failed: Callable[[Exception], None] = lambda error: None
+    ) -> None:
+        """`failed` is called with an error of the machine, which is polled again a little later."""
+        self._failed = failed
         self._machine = machine
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -62,7 +69,7 @@ class EventLoopEdge:
         self._timer: asyncio.TimerHandle | None = None
         self._is_scheduled = False
         self._is_closed = False
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[asyncio.Future[Exception | None]] = []
 
     def schedule(self) -> None:
         """Do what is to be done in the next turn of the loop."""
@@ -75,25 +82,37 @@ class EventLoopEdge:
         self._is_scheduled = False
         if self._is_closed:
             return
-        for action in self._machine.poll(self._clock.monotonic_ms()):
-            self._act(action)
+        error: Exception | None = None
+        try:
+            wait_s = self._poll()
+        except Exception as failure:
+            error, wait_s = as_value(failure), _AFTER_FAILURE_S
+            self._failed(error)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        now_ms = self._clock.monotonic_ms()
-        deadline_ms = self._machine.next_deadline_ms(now_ms)
-        if deadline_ms is not None:
-            self._timer = self._loop.call_later(max(deadline_ms - now_ms, 0) / 1000, self.turn)
+        if wait_s is not None and not self._is_closed:
+            self._timer = self._loop.call_later(wait_s, self.turn)
         waiting, self._waiting = self._waiting, []
         for turned in waiting:
             if not turned.done():
-                turned.set_result(None)
+                turned.set_result(error)
+
+    def _poll(self) -> float | None:
+        """Do what the machine decides on now. Return the seconds after which it is to be polled again."""
+        for action in self._machine.poll(self._clock.monotonic_ms()):
+            self._act(action)
+        now_ms = self._clock.monotonic_ms()
+        deadline_ms = self._machine.next_deadline_ms(now_ms)
+        return None if deadline_ms is None else max(deadline_ms - now_ms, 0) / 1000
 
     async def next_turn(self, timeout_s: float) -> None:
-        """Wait until `turn` has run again, at most `timeout_s`."""
+        """Wait until `turn` has run again, at most `timeout_s`. Raise the error with which the machine failed in it."""
         turned = self._loop.create_future()
         self._waiting.append(turned)
         await asyncio.wait([turned], timeout=timeout_s)
+        if turned.done() and (error := turned.result()) is not None:
+            raise error
 
     def close(self) -> None:
         """Close all connections."""

@@ -165,7 +165,8 @@ def _merged(known: ClusterMetadata, response: MetadataResponse) -> ClusterMetada
         name = answered.name or ""
         if answered.error_code:
             errors[name] = error_for_code(
-                answered.error_code, f"topic '{name}': {error_name(answered.error_code).lower()}"
+                answered.error_code,
+                f"topic '{name}': {error_name(answered.error_code).lower().removesuffix(' exception')}",
             )
         else:
             topics[name] = _newer(known.topics.get(name), topic_info(answered))

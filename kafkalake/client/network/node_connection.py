@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from enum import Enum
 from typing import Any
@@ -15,6 +16,7 @@ from kafkalake.client.requests import MalformedResponseError
 from kafkalake.errors import (
     BrokerUnavailableError,
     ConnectionLostError,
+    InvalidRequestError,
     KafkaError,
     KafkaLakeError,
     ResponseTimedOutError,
@@ -88,6 +90,9 @@ class NodeConnection:
                 expected, frame = self._exchange.encode(request.api, request.take_message())
             except KafkaError as error:
                 request.fail(as_value(error))
+                continue
+            except (struct.error, AttributeError, TypeError, ValueError) as error:  # an argument of the application
+                request.fail(InvalidRequestError(f"a {request.api.name} request cannot be made of this: {error}"))
                 continue
             frames.append(frame)
             request.expect(expected)

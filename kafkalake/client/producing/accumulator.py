@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from kafkalake.client.arguments import Header
 from kafkalake.client.network.metadata import ClusterMetadata
-from kafkalake.client.producing.batch import Batch, Header, OnDelivery, RecordFuture
+from kafkalake.client.producing.batch import Batch, OnDelivery, RecordFuture
 from kafkalake.client.producing.queues import PartitionQueue, TopicQueues
 from kafkalake.client.producing.settings import ProducerSettings
+from kafkalake.errors import KafkaLakeError, as_value
 from kafkalake.wire.record_batch import batch_from_arrow, decode_fetched, encode_batch
 
 _CHARGE_STEP = 16_384
@@ -51,6 +53,7 @@ class Accumulator:
         self._waiters = 0
         self._flushes = 0
         self._incomplete: set[Batch] = set()
+        self._refusal: KafkaLakeError | None = None
         self.releases = 0
         """How often memory was given back: a caller without room waits until it changes."""
 
@@ -74,9 +77,11 @@ class Accumulator:
     ) -> RecordFuture | None:
         """Add a record of at most `size` bytes. Return its future, None if there is no memory.
 
-        partition: -1 lets the sticky partitioner choose. now: the monotonic clock in ms, read for a new batch.
+        partition: -1 lets the sticky partitioner choose. now: the monotonic clock in ms, read for a new batch. Raise the error
+        of `close` after it.
         """
         with self._lock:
+            self._check_open()
             while True:
                 chosen = partition
                 if chosen < 0:
@@ -102,6 +107,7 @@ class Accumulator:
     ) -> Batch | None:
         """Add a batch of encoded records. Return it, None if there is no memory. partition: as for `append`."""
         with self._lock:
+            self._check_open()
             size = len(data)
             if not self._take(size):
                 return None
@@ -243,6 +249,14 @@ class Accumulator:
                     found.append(batch)
         return found
 
+    def close(self, error: KafkaLakeError) -> list[Batch]:
+        """Take no more records: `append` raises `error`. Remove what is queued, and return all batches that have not ended."""
+        with self._lock:
+            self._refusal = as_value(error)
+            for queue in self._queues():
+                queue.clear()
+            return list(self._incomplete)
+
     @property
     def is_flushing(self) -> bool:
         """Return whether a flush is under way."""
@@ -259,6 +273,10 @@ class Accumulator:
         return self._used
 
     # Parts, with the lock held
+
+    def _check_open(self) -> None:
+        if self._refusal is not None:
+            raise as_value(self._refusal)
 
     def _queues(self) -> Iterator[PartitionQueue]:
         return (queue for topic in self._topics.values() for queue in topic.partitions if queue.batches)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from functools import partial
 from random import Random
@@ -12,19 +13,23 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from kafkalake.client.arguments import Header, check_topic, checked_group, checked_offsets
 from kafkalake.client.errors import BufferExhaustedError, ClientClosedError, ClientTimeoutError
 from kafkalake.client.network.event_loop import EventLoopEdge
-from kafkalake.client.producing.batch import ArrowFuture, Batch, Header, OnDelivery, RecordFuture
-from kafkalake.client.producing.core import ProducerCore, ProducerParts, group_of, offsets_of
+from kafkalake.client.producing.batch import ArrowFuture, Batch, OnDelivery, RecordFuture
+from kafkalake.client.producing.core import ProducerCore, ProducerParts
 from kafkalake.client.producing.interceptors import ProducerInterceptor, ProducerRecord
 from kafkalake.client.producing.partitioners import Partitioner
 from kafkalake.client.producing.queues import TopicQueues
 from kafkalake.client.producing.transactions import Outcome, Transactions
 from kafkalake.client.records import BatchMetadata, ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata
 from kafkalake.client.serialization import Serializer
+from kafkalake.client.settings import merged
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError, as_value
 from kafkalake.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -91,9 +96,10 @@ class Producer:
     ) -> None:
         """Serializers: an object, or `bytes` (the default), `string` or `json`. Made on a running event loop."""
         parts = ProducerParts(key_serializer, value_serializer, partitioner, interceptors, clock, random)
-        self._core = ProducerCore({**(settings or {}), **named}, parts, self._wake_up)
+        self._core = ProducerCore(merged(settings, named), parts, self._wake_up)
         self._accumulator = self._core.accumulator
-        self._edge = EventLoopEdge(self._core.sender, self._core.clock)
+        self._edge = EventLoopEdge(self._core.sender, self._core.clock, self._failed)
+        self._failure: ClientClosedError | None = None
         self._is_closed = False
         self._edge.schedule()
 
@@ -163,7 +169,7 @@ class Producer:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: ConsumerGroupMetadata | str
     ) -> None:
         """Commit offsets of a consumer group with the transaction."""
-        committed, metadata = offsets_of(offsets), group_of(group)
+        committed, metadata = checked_offsets(offsets), checked_group(group)
         await self._operate(lambda transactions: transactions.send_offsets(committed, metadata))
 
     async def commit_transaction(self) -> None:
@@ -177,13 +183,21 @@ class Producer:
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Producer]:
-        """Begin a transaction; commit it when the block is left, abort it when an error leaves the block."""
+        """Begin a transaction; commit it when the block is left, abort it when an error leaves the block.
+
+        After `ClientTimeoutError` of the commit nobody knows whether it is committed: `commit_transaction` may be called again.
+        """
         await self.begin_transaction()
         try:
             yield self
+        except BaseException:
+            with contextlib.suppress(KafkaLakeError):
+                await self.abort_transaction()
+            raise
+        try:
             await self.commit_transaction()
         except ClientTimeoutError:
-            raise
+            raise  # it may be committed
         except BaseException:
             with contextlib.suppress(KafkaLakeError):
                 await self.abort_transaction()
@@ -194,7 +208,7 @@ class Producer:
         self._edge.schedule()
         await self._wait(
             lambda: outcome if outcome.is_done else None,
-            lambda: ClientTimeoutError(f"no answer of the coordinator in {self._core.settings.max_block_ms} ms"),
+            self._core.operation_timeout,
         )
         if outcome.error is not None:
             raise as_value(outcome.error)
@@ -229,11 +243,23 @@ class Producer:
         return self._core.metrics()
 
     def _check_open(self) -> None:
-        if self._is_closed:
-            raise ClientClosedError("the producer is closed")
+        self._check()
         self._core.check_send()
 
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise as_value(self._failure)
+        if self._is_closed:
+            raise ClientClosedError("the producer is closed")
+
+    def _failed(self, error: Exception) -> None:
+        logger.error("the producer has failed", exc_info=error)
+        self._failure = ClientClosedError(f"the producer has failed: {error!r}")
+        self._core.sender.abort(self._failure)
+        self._edge.close()
+
     async def _wait_for_topic(self, topic: str) -> TopicQueues:
+        check_topic(topic)
         self._core.want_topic(topic)
         self._edge.schedule()
 
@@ -267,8 +293,7 @@ class Producer:
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._core.settings.max_block_ms / 1000
         while True:
-            if self._is_closed:
-                raise ClientClosedError("the producer is closed")
+            self._check()
             found = attempt()
             if found is not None:
                 return found

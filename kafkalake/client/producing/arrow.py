@@ -157,6 +157,8 @@ def _check(topic: Topic, partitions: Int32Array) -> Int32Array:
 
 def _records(given: pa.RecordBatch | pa.Table, now_ms: int) -> pa.RecordBatch:
     """Return the columns of records as one batch, with types as in `SCHEMA`. Raise `ValueError` without a column `value`."""
+    if not isinstance(given, pa.RecordBatch | pa.Table):
+        raise TypeError(f"records are a pyarrow.RecordBatch or pyarrow.Table, not {type(given).__name__}")
     if "value" not in given.column_names:
         raise ValueError("records need a column `value`")
     columns = {

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from kafkalake.client.arguments import Header
 from kafkalake.client.errors import ClientTimeoutError
 from kafkalake.client.records import BatchMetadata, RecordMetadata
 from kafkalake.errors import KafkaLakeError, as_value
@@ -21,7 +22,6 @@ from kafkalake.wire.record_batch import encode_batch
 
 logger = logging.getLogger(__name__)
 
-Header: TypeAlias = tuple[str | bytes, bytes | None]
 OnDelivery: TypeAlias = Callable[[RecordMetadata | None, KafkaLakeError | None], object]
 """Called with the metadata of a record, or with the error for which it was not delivered."""
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkalake.client.errors import IllegalStateError, TransactionAbortedError
+from kafkalake.client.arguments import Header, check_part, checked_headers, checked_number, checked_timestamp
+from kafkalake.client.errors import ClientTimeoutError, IllegalStateError, SerializationError, TransactionAbortedError
 from kafkalake.client.metrics import Metrics
 from kafkalake.client.network.backoff import ExponentialBackoff
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.producing.accumulator import Accumulator
 from kafkalake.client.producing.arrow import STICKY, ArrowEncoder, EncodedBatch
-from kafkalake.client.producing.batch import HEADER_BYTES, Batch, Header, OnDelivery, RecordFuture
+from kafkalake.client.producing.batch import HEADER_BYTES, Batch, OnDelivery, RecordFuture
 from kafkalake.client.producing.idempotence import Sequences
 from kafkalake.client.producing.identities import IdempotentIdentity, Identities, NoIdentity
 from kafkalake.client.producing.interceptors import Interceptors, ProducerInterceptor, ProducerRecord
@@ -28,7 +29,6 @@ from kafkalake.client.producing.sender import Sender
 from kafkalake.client.producing.settings import ProducerSettings, producer_settings
 from kafkalake.client.producing.transactions import Outcome, Transactions
 from kafkalake.client.record_sizes import RECORD_OVERHEAD_BYTES
-from kafkalake.client.records import ConsumerGroupMetadata, OffsetAndMetadata
 from kafkalake.client.serialization import BytesSerde, Serializer, serde_named
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.errors import (
@@ -40,7 +40,6 @@ from kafkalake.errors import (
     as_value,
     with_retriable,
 )
-from kafkalake.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,9 @@ class ProducerCore:
         self._metrics.gauge("buffer-available-bytes", lambda: self.settings.buffer_memory - self.accumulator.used_bytes)
         self._append = self.accumulator.append
         self._now_ms, self._monotonic_ms = self.clock.now_ms, self.clock.monotonic_ms
-        self._key = _serializer(parts.key_serializer)
-        self._value = _serializer(parts.value_serializer)
+        self._key = _serializer("key_serializer", parts.key_serializer)
+        self._value = _serializer("value_serializer", parts.value_serializer)
+        check_part("partitioner", parts.partitioner, "partition")
         self._partitioner = parts.partitioner
         self._interceptors = Interceptors(parts.interceptors)
         self.has_interceptors = bool(parts.interceptors)
@@ -124,6 +124,12 @@ class ProducerCore:
         except KafkaLakeError as error:
             return Outcome(is_done=True, error=as_value(error))
 
+    def operation_timeout(self) -> ClientTimeoutError:
+        """Return the error of an operation of transactions that has taken `max.block.ms`."""
+        failure = None if self.transactions is None else self.transactions.last_failure
+        why = f"; the last failure: {failure}" if failure is not None else ""
+        return ClientTimeoutError(f"the coordinator has not done this in {self.settings.max_block_ms} ms{why}")
+
     @property
     def news(self) -> tuple[int, int, int]:
         """Return what changes when a caller that waits should look again."""
@@ -161,12 +167,15 @@ class ProducerCore:
     ) -> RecordFuture | None:
         """Add a record. Return its future, None if there is no memory for it now.
 
-        Raise `SerializationError`, `MessageTooLargeError`, or `UnknownTopicOrPartitionError` for a partition that is not there.
+        Raise `SerializationError`, `MessageTooLargeError`, `UnknownTopicOrPartitionError` for a partition that is not there, or
+        `TypeError` or `ValueError` for arguments that are no record.
         """
+        if headers:
+            headers = checked_headers(headers)
         if (value is not None and type(value) is not bytes) or self._value is not None:
-            value = (self._value or _BYTES).serialize(queues.name, headers, value)
-        if key is not None or self._key is not None:
-            key = (self._key or _BYTES).serialize(queues.name, headers, key)
+            value = _serialized(self._value or _BYTES, queues.name, headers, value)
+        if (key is not None and type(key) is not bytes) or self._key is not None:
+            key = _serialized(self._key or _BYTES, queues.name, headers, key)
         size = RECORD_OVERHEAD_BYTES
         if value is not None:
             size += len(value)
@@ -176,8 +185,9 @@ class ProducerCore:
             size += headers_bytes(headers)
         if size > self._largest:
             self._refuse_size(size)
-        if timestamp_ms is None:
-            timestamp_ms = self._now_ms()
+        timestamp_ms = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
+        if on_delivery is not None and not callable(on_delivery):
+            raise TypeError(f"on_delivery is called with metadata and an error, but {on_delivery!r} is not callable")
         if partition is not None or key is not None or self._partitioner is not None:
             chosen = self._choose(queues, partition, key, value)
         else:
@@ -234,38 +244,34 @@ class ProducerCore:
 _BYTES = BytesSerde()
 
 
-def _serializer(given: Serializer | str | None) -> Serializer | None:
+def _serializer(name: str, given: Serializer | str | None) -> Serializer | None:
     """Return what makes bytes of values, None for bytes."""
     found = serde_named(given) if isinstance(given, str) else given
+    check_part(name, found, "serialize")
     return None if isinstance(found, BytesSerde) else found
 
 
-def offsets_of(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return offsets with their metadata."""
-    return {
-        partition: OffsetAndMetadata(each) if isinstance(each, int) else each for partition, each in offsets.items()
-    }
-
-
-def group_of(group: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
-    """Return a group without a member for its name."""
-    return ConsumerGroupMetadata(group) if isinstance(group, str) else group
+def _serialized(serializer: Serializer, topic: str, headers: Sequence[Header], value: object) -> bytes | None:
+    found: object = serializer.serialize(topic, headers, value)
+    if found is None or isinstance(found, bytes):
+        return found
+    raise SerializationError(f"{type(serializer).__name__} returned {type(found).__name__}, not bytes")
 
 
 def headers_bytes(headers: Sequence[Header]) -> int:
-    """Return an upper bound of the bytes of headers on the wire. Raise `IllegalStateError` for values that are not bytes."""
+    """Return an upper bound of the bytes of headers on the wire."""
     size = 0
     for key, value in headers:
         size += HEADER_BYTES + (4 * len(key) if isinstance(key, str) else len(key))
         if value is not None:
-            if not isinstance(value, bytes):
-                raise IllegalStateError(f"the value of header {key!r} is {type(value).__name__}, not bytes")
             size += len(value)
     return size
 
 
 def checked_partition(queues: TopicQueues, partition: int) -> int:
-    """Return a partition of a topic. Raise `UnknownTopicOrPartitionError` if it is not there."""
+    """Return a partition of a topic. Raise `UnknownTopicOrPartitionError` if it is not there, `TypeError` for no number."""
+    if type(partition) is not int:
+        partition = checked_number(partition, "a partition")
     if 0 <= partition < queues.count:
         return partition
     text = f"topic '{queues.name}' has no partition {partition}; it has {queues.count}, numbered from 0"

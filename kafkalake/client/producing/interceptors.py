@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kafkalake.client.producing.batch import Header
+from kafkalake.client.arguments import Header, check_part
 from kafkalake.client.records import RecordMetadata
 from kafkalake.errors import KafkaLakeError
 
@@ -38,17 +38,25 @@ class ProducerInterceptor(Protocol):
         ...
 
 
+def _record(found: object) -> ProducerRecord:
+    if not isinstance(found, ProducerRecord):
+        raise TypeError(f"on_send returned {type(found).__name__}, not a record")
+    return found
+
+
 class Interceptors:
     """A chain of interceptors."""
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
         self._interceptors = tuple(interceptors)
+        for each in self._interceptors:
+            check_part("interceptors", each, "on_send", "on_acknowledgement")
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Return the record that the last interceptor returns."""
         for each in self._interceptors:
             try:
-                record = each.on_send(record)
+                record = _record(each.on_send(record))
             except Exception:
                 logger.exception("interceptor %s failed in on_send", type(each).__name__)
         return record

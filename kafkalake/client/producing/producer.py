@@ -13,16 +13,18 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from kafkalake.client.arguments import Header, check_topic, checked_group, checked_offsets
 from kafkalake.client.errors import BufferExhaustedError, ClientClosedError, ClientTimeoutError
 from kafkalake.client.network.selector import SelectorEdge
-from kafkalake.client.producing.batch import ArrowFuture, Header, OnDelivery, RecordFuture, wait_for
-from kafkalake.client.producing.core import ProducerCore, ProducerParts, group_of, offsets_of
+from kafkalake.client.producing.batch import ArrowFuture, OnDelivery, RecordFuture, wait_for
+from kafkalake.client.producing.core import ProducerCore, ProducerParts
 from kafkalake.client.producing.interceptors import ProducerInterceptor, ProducerRecord
 from kafkalake.client.producing.partitioners import Partitioner
 from kafkalake.client.producing.queues import TopicQueues
 from kafkalake.client.producing.transactions import Outcome, Transactions
 from kafkalake.client.records import ConsumerGroupMetadata, OffsetAndMetadata
 from kafkalake.client.serialization import Serializer
+from kafkalake.client.settings import merged
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError, as_value
 from kafkalake.topic_partition import TopicPartition
@@ -56,7 +58,7 @@ class Producer:
     ) -> None:
         """Serializers: an object, or `bytes` (the default), `string` or `json`."""
         parts = ProducerParts(key_serializer, value_serializer, partitioner, interceptors, clock, random)
-        self._core = ProducerCore({**(settings or {}), **named}, parts, self._wake_up)
+        self._core = ProducerCore(merged(settings, named), parts, self._wake_up)
         self._accumulator = self._core.accumulator
         self._edge = SelectorEdge(self._core.sender, self._core.clock)
         self._news = threading.Condition()
@@ -64,7 +66,7 @@ class Producer:
         self._is_transactional = self._core.transactions is not None
         self._is_closed = False
         self._is_stopping = False
-        self._failure: BaseException | None = None
+        self._failure: ClientClosedError | None = None
         self._thread = threading.Thread(target=self._run, name=f"producer-{self._core.settings.client_id}", daemon=True)
         self._thread.start()
 
@@ -93,7 +95,8 @@ class Producer:
         error. Waits up to `max.block.ms` for the topic's metadata and for memory.
 
         Raise `SerializationError`, `MessageTooLargeError`, `BufferExhaustedError`, `ClientTimeoutError`, `ClientClosedError`,
-        `BrokerUnavailableError` if no broker was ever reached, or the topic's error.
+        `BrokerUnavailableError` if no broker was ever reached, the topic's error, or `TypeError` or `ValueError` for arguments
+        that are no record.
         """
         if self._core.has_interceptors:
             record = ProducerRecord(topic, value, key, partition, headers, timestamp)
@@ -187,7 +190,7 @@ class Producer:
 
         Raise as `commit_transaction` does.
         """
-        committed, metadata = offsets_of(offsets), group_of(group)
+        committed, metadata = checked_offsets(offsets), checked_group(group)
         self._operate(lambda transactions: transactions.send_offsets(committed, metadata))
 
     def commit_transaction(self) -> None:
@@ -201,13 +204,21 @@ class Producer:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Producer]:
-        """Begin a transaction; commit it when the block is left, abort it when an error leaves the block."""
+        """Begin a transaction; commit it when the block is left, abort it when an error leaves the block.
+
+        After `ClientTimeoutError` of the commit nobody knows whether it is committed: `commit_transaction` may be called again.
+        """
         self.begin_transaction()
         try:
             yield self
+        except BaseException:
+            with contextlib.suppress(KafkaLakeError):
+                self.abort_transaction()
+            raise
+        try:
             self.commit_transaction()
         except ClientTimeoutError:
-            raise
+            raise  # it may be committed
         except BaseException:
             with contextlib.suppress(KafkaLakeError):
                 self.abort_transaction()
@@ -223,7 +234,7 @@ class Producer:
         self._call(begin)
         outcome = self._wait(
             lambda: outcomes[0] if outcomes and outcomes[0].is_done else None,
-            lambda: ClientTimeoutError(f"no answer of the coordinator in {self._core.settings.max_block_ms} ms"),
+            self._core.operation_timeout,
         )
         if outcome.error is not None:
             raise as_value(outcome.error)
@@ -231,6 +242,7 @@ class Producer:
     # Waiting
 
     def _wait_for_topic(self, topic: str) -> TopicQueues:
+        check_topic(topic)
         self._call(lambda: self._core.want_topic(topic))
 
         def found() -> TopicQueues | None:
@@ -274,7 +286,7 @@ class Producer:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise ClientClosedError(f"the producer's thread has failed: {self._failure!r}")
+            raise as_value(self._failure)
         if self._is_stopping:
             raise ClientClosedError("the producer is closed")
 
@@ -299,11 +311,14 @@ class Producer:
                 self._announce()
         except BaseException as error:
             logger.exception("the producer's thread failed")
-            self._failure = as_value(error)
-        self._core.sender.abort(ClientClosedError("the producer was closed before the record was delivered"))
-        self._edge.close()
-        with self._news:
-            self._news.notify_all()
+            self._failure = ClientClosedError(f"the producer's thread has failed: {error!r}")
+        try:
+            closed = ClientClosedError("the producer was closed before the record was delivered")
+            self._core.sender.abort(self._failure or closed)
+        finally:
+            self._edge.close()
+            with self._news:
+                self._news.notify_all()
 
     def _announce(self) -> None:
         """Let those who wait look again if there is news for them."""

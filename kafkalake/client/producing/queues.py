@@ -62,6 +62,11 @@ class PartitionQueue:
         if batch is self.open:
             self.open = None
 
+    def clear(self) -> None:
+        """Remove all batches."""
+        self.batches.clear()
+        self.open = None
+
     def mute(self, is_muted: bool) -> None:
         """Set whether nothing is sent now."""
         self.is_muted = is_muted

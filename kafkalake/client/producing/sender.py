@@ -137,8 +137,8 @@ class Sender:
         return len(self._in_flight)
 
     def abort(self, error: KafkaLakeError) -> list[Action]:
-        """Fail everything that is not delivered, and return what closes the connections."""
-        for batch in [*self._accumulator.remove_all(), *self._in_flight]:
+        """Fail everything that is not delivered, refuse more, and return what closes the connections."""
+        for batch in self._accumulator.close(error):
             self._end(batch, error)
         return self._client.close()
 

@@ -118,6 +118,7 @@ class Transactions:
         self.state = State.UNINITIALIZED
         self.error: KafkaLakeError | None = None
         self.abortable_error: KafkaLakeError | None = None
+        self.last_failure: KafkaLakeError | None = None
         self.version = 0
         self._timeout_ms = timeout_ms
         self._client = client
@@ -259,6 +260,7 @@ class Transactions:
 
     def _begin_operation(self) -> Outcome:
         self._outcome = Outcome()
+        self.last_failure = None
         self._retry_at_ms = 0
         self._attempts = 0
         return self._outcome
@@ -322,6 +324,7 @@ class Transactions:
             self._take_errors(step, errors, now_ms)
             return
         self._attempts = 0
+        self.last_failure = None
         self._take(step, node_id, pending.result())
         self.version += 1
 
@@ -360,6 +363,7 @@ class Transactions:
                 return
         if Verdict.LOOK_UP in by_verdict and step.key is not None:
             self._coordinators.pop(step.key, None)
+        self.last_failure = as_value(errors[0])
         is_busy = isinstance(errors[0], ConcurrentTransactionsError)
         self._retry_at_ms = now_ms + (_BUSY_MS if is_busy else self._backoff.delay_ms(self._attempts))
         self._attempts += 1

@@ -504,3 +504,15 @@ def test_a_topic_made_again_is_read_from_where_a_new_one_is() -> None:
     world.core.subscriptions.follow_leader(P0, uuid.UUID(int=2), 0)
     assert state.position is None
     assert world.read() == [b"a", b"b"]
+
+
+def test_partitions_and_topics_that_do_not_exist_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.logs[P0].append(b"a")
+    world.assign(P0, ("t", 7), ("typo", 0))
+    assert world.read() == [b"a"]
+    world.network.run(20_000)
+    assert sorted(record.message for record in caplog.records) == [
+        "partition t-7 does not exist: topic 't' has 2 partitions, numbered from 0",
+        "topic 'typo': unknown topic or partition",
+    ]

@@ -1,0 +1,112 @@
+"""Checks of what applications give to clients: refused where it is given, since later it would end the network's work for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import index
+from typing import TypeAlias
+
+from kafkalake.client.records import ConsumerGroupMetadata, OffsetAndMetadata
+from kafkalake.topic_partition import TopicPartition
+
+Header: TypeAlias = tuple[str | bytes, bytes | None]
+
+_TIMESTAMP_MAX = (1 << 63) - 1
+
+
+def check_topic(topic: object) -> None:
+    """Raise `TypeError` for a topic that is no text, `ValueError` for one without a name."""
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic is a str, not {type(topic).__name__}")
+    if not topic.strip():
+        raise ValueError("a topic needs a name")
+
+
+def checked_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Return partitions as tuples. Raise `TypeError` for what is no (topic, number), `ValueError` for a number below 0."""
+    if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
+        raise TypeError(f"partitions are several of (topic, number), not {type(partitions).__name__}")
+    return [checked_partition(each) for each in partitions]
+
+
+def checked_partition(partition: object) -> TopicPartition:
+    """Return a partition. Raise as `checked_partitions` does."""
+    if not isinstance(partition, tuple) or len(partition) != 2:
+        raise TypeError(f"a partition is a tuple (topic, number), not {partition!r}")
+    topic, number = partition
+    check_topic(topic)
+    return topic, checked_number(number, "the number of a partition")
+
+
+def checked_number(number: object, what: str) -> int:
+    """Return a whole number. Raise `TypeError` for what is none, `ValueError` for one below 0."""
+    try:
+        found = index(number)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{what} is an int, not {type(number).__name__}") from None
+    if found < 0:
+        raise ValueError(f"{what} is at least 0, not {found}")
+    return found
+
+
+def checked_numbers(numbers: Mapping[TopicPartition, int], what: str) -> dict[TopicPartition, int]:
+    """Return a number for each partition. Raise as `checked_partitions` and `checked_number` do."""
+    _check_mapping(numbers)
+    return {checked_partition(partition): checked_number(number, what) for partition, number in numbers.items()}
+
+
+def checked_offsets(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return offsets to commit with their metadata. Raise as `checked_partitions` and `checked_number` do."""
+    _check_mapping(offsets)
+    found = {}
+    for partition, given in offsets.items():
+        each = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(checked_number(given, "an offset"))
+        checked_number(each.offset, "an offset")
+        found[checked_partition(partition)] = each
+    return found
+
+
+def _check_mapping(given: object) -> None:
+    if not isinstance(given, Mapping):
+        raise TypeError(f"a dictionary by (topic, number) is needed, not {type(given).__name__}")
+
+
+def checked_group(group: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
+    """Return a group, without a member for its name. Raise `TypeError` for what is none, `ValueError` for an empty name."""
+    found = ConsumerGroupMetadata(group) if isinstance(group, str) else group
+    if not isinstance(found, ConsumerGroupMetadata):
+        raise TypeError(f"a group is its name or the group_metadata of a consumer, not {type(group).__name__}")
+    if not found.group_id:
+        raise ValueError("a group needs a name")
+    return found
+
+
+def checked_timestamp(timestamp: object) -> int:
+    """Return a record's timestamp. Raise `TypeError`, `ValueError` for what is no number of milliseconds since 1970."""
+    found = checked_number(timestamp, "a timestamp in milliseconds since 1970")
+    if found > _TIMESTAMP_MAX:
+        raise ValueError(f"a timestamp has 64 bits: {found} does not fit")
+    return found
+
+
+def checked_headers(headers: Sequence[Header]) -> tuple[Header, ...]:
+    """Return a copy of headers. Raise `TypeError` for what is no sequence of (str or bytes, bytes or None)."""
+    found = tuple(headers)
+    for each in found:
+        if not isinstance(each, tuple | list) or len(each) != 2:
+            raise TypeError(f"headers are pairs (key, value), as [('key', b'value')], not {each!r}")
+        key, value = each
+        if not isinstance(key, str | bytes):
+            raise TypeError(f"the key of a header is a str, not {type(key).__name__}")
+        if value is not None and not isinstance(value, bytes):
+            raise TypeError(f"the value of header {key!r} is bytes or None, not {type(value).__name__}")
+    return found
+
+
+def check_part(name: str, part: object, *methods: str) -> None:
+    """Raise `TypeError` if a part that a client is given, as a serializer, lacks a method. None: there is no part."""
+    for method in methods if part is not None else ():
+        if isinstance(part, type) or not callable(getattr(part, method, None)):
+            raise TypeError(f"{name}: {part!r} is no object with a method `{method}`")
