@@ -5,10 +5,11 @@
     metadata store, lease                   pending responses sent
     logs opened and recovered               pending topic changes completed
     listener bound, address published       segments sealed
-    registered in the cluster, leading      pending group requests answered; offsets, transactions published
+    registered in the cluster               pending group requests answered; offsets, transactions published
     gaps in Delta found (reconcile)         state published
     groups loaded, transactions resumed     lease released
     serving
+    unfenced
 
 The command line calls `run.run_broker`. `Node` is the same for tests in one process.
 
@@ -159,6 +160,7 @@ class Node:
         self._watch()
         await self._blocking(lambda: reserve.keep(paths.reserve_path(self.lake, self.broker_id)))
         await acceptor.serve()
+        await broker.membership.enter()
         logger.info(
             "broker started broker=%d listeners=%s lake=%s topics=%d",
             self.broker_id,
@@ -281,7 +283,7 @@ class Node:
         *,
         taking_over: bool,
     ) -> None:
-        """Register in the cluster, lead the partitions that it gives to this broker, and find what Delta lacks of them."""
+        """Register in the cluster, and find what Delta lacks of the partitions that this broker leads, if it is alone."""
         self._stack.callback(broker.membership.stop)
 
         def read_topics() -> TopicsRead:

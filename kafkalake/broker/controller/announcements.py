@@ -1,6 +1,7 @@
 """Tells the other nodes of the versions that this broker, the controller, has made, and knows which of them they follow.
 
-A node that is not told looks for newer versions by itself, so nothing is repeated but to a node that does not listen yet.
+A node that is not told looks for newer versions by itself, so nothing is repeated. The connection is also what shows first that a
+broker has ended: it listens before it is unfenced, so it is told of the version that unfences it.
 """
 
 from __future__ import annotations
@@ -13,16 +14,13 @@ from typing import Any
 
 from kafkalake.broker.controller.protocol import OtherBrokers
 from kafkalake.cluster.image import ClusterImage
-from kafkalake.errors import BrokerRefusedError, KafkaLakeError
+from kafkalake.errors import KafkaLakeError
 
 logger = logging.getLogger(__name__)
 
 TELL_TIMEOUT_MS = 5_000
 FOLLOW_WAIT_S = 2.0
 """How long a broker that stops in order waits for its followers to lead."""
-REFUSED_TRIES_MAX = 20
-REFUSED_PAUSE_S = 0.1
-"""A broker is unfenced a moment before it listens. The connection to it is also what shows first that it has ended."""
 _NO_VERSION = -1
 
 
@@ -59,21 +57,12 @@ class Announcements:
         try:
             while told < self._newest and self._is_controller():
                 told = self._newest
-                self._followed[node_id] = await self._tell_listening(node_id, told)
+                self._followed[node_id] = await self._others.tell(node_id, told, TELL_TIMEOUT_MS)
                 self._has_followed.set()
         except KafkaLakeError as error:
             logger.debug("node not told of a version node=%d version=%d error=%s", node_id, told, error)
         finally:
             self._telling.discard(node_id)
-
-    async def _tell_listening(self, node_id: int, version: int) -> int:
-        """Return the version that a node follows when it was told of one; wait a little for a node that does not listen yet."""
-        for _ in range(REFUSED_TRIES_MAX - 1):
-            try:
-                return await self._others.tell(node_id, version, TELL_TIMEOUT_MS)
-            except BrokerRefusedError:
-                await asyncio.sleep(REFUSED_PAUSE_S)
-        return await self._others.tell(node_id, version, TELL_TIMEOUT_MS)
 
     async def wait(self, image: ClusterImage) -> None:
         """Wait until the other brokers that may lead follow a version, `FOLLOW_WAIT_S` at most."""

@@ -266,13 +266,15 @@ class Controller:
         await self.report_offline(broker_id, epoch, heartbeat.offline)
         return HeartbeatAnswer(is_caught_up, (self._image or image).brokers[broker_id].is_fenced, False)
 
-    async def attend_here(self, broker_epoch: int, offline: frozenset[TopicIdPartition]) -> None:
+    async def attend_here(
+        self, broker_epoch: int, offline: frozenset[TopicIdPartition], *, wants_fence: bool = False
+    ) -> None:
         """Do for the controller's own broker what the heartbeat of another one does: the controller before may have fenced it.
 
         Raise as `change`.
         """
         here = None if self._image is None else self._image.brokers.get(self._broker_id)
-        if here is not None and here.is_fenced and not here.is_shutting_down:
+        if here is not None and here.is_fenced and not here.is_shutting_down and not wants_fence:
             await self.change(lambda now: unfence_broker(now, self._broker_id, broker_epoch, self._rules), [])
             logger.info("broker unfenced broker=%d", self._broker_id)
         await self.report_offline(self._broker_id, broker_epoch, offline)

@@ -40,9 +40,10 @@ def with_member(
     logs: Mapping[ReplicaId, Log | KafkaError],
     earlier: EarlierRun,
 ) -> ClusterImage:
-    """Return the next version, with this broker as the controller, registered and leading what it has the logs of.
+    """Return the next version, with this broker as the controller, registered, and leading what it has the logs of if it is alone.
 
-    It holds the lease of its id, so an earlier incarnation has ended, whether or not it was fenced.
+    It holds the lease of its id, so an earlier incarnation has ended, whether or not it was fenced. Where there are other nodes
+    it stays fenced: they name to clients who leads, and it does not listen yet.
     """
     broker_id = here.broker_id
     offline = {key for key, log in logs.items() if isinstance(log, KafkaError)}
@@ -52,6 +53,9 @@ def with_member(
         """Return that of the version, or an earlier one if a controller has registered this incarnation before it ended."""
         return now.brokers[broker_id].epoch
 
+    def unfence(now: ClusterImage) -> ClusterImage:
+        return unfence_broker(now, broker_id, epoch(now), topics.rules) if now.nodes == {broker_id} else now
+
     return decide_together(
         image,
         topics.bring_together,
@@ -59,7 +63,7 @@ def with_member(
         partial(
             replace_incarnation, broker=here, rules=topics.rules, previous_epoch=earlier.epoch, is_cut=earlier.is_cut
         ),
-        lambda now: unfence_broker(now, broker_id, epoch(now), topics.rules),
+        unfence,
         lambda now: report_offline_logs(now, broker_id, epoch(now), offline, topics.rules),
         partial(raise_leader_epochs, broker_id=broker_id, least=least_epochs),
     )

@@ -1,5 +1,8 @@
 """The membership of one broker in the cluster: it registers, becomes the controller if there is none, and follows the image.
 
+It registers fenced (`join`), and asks to be unfenced once its listeners accept connections (`enter`), as in Kafka. A broker that is
+alone and becomes the controller needs no second version for that.
+
 A broker holds the lease of its id before it joins, so no other process runs under it. Whoever finds that the controller does not
 answer claims to be it, by compare-and-swap on the control store; the one that loses the race registers with the winner. Liveness
 is by requests, safety by the control store alone.
@@ -115,7 +118,7 @@ class Membership:
         self._candidacy = Candidacy(broker_id, world.clock, config, self.others, self._heartbeat)
         self._here: BrokerRegistration | None = None
         self._epoch = NO_EPOCH
-        self._is_ending = self._is_leaving = False
+        self._is_listening = self._is_ending = self._is_leaving = False
         self._working: set[asyncio.Task[None]] = set()
         self._announcements = Announcements(broker_id, self.others, lambda: self.controller.is_active, self._work)
         self._looking = asyncio.Lock()
@@ -137,7 +140,7 @@ class Membership:
     # Joining
 
     async def join(self, here: BrokerRegistration, read_topics: Callable[[], TopicsRead], earlier: EarlierRun) -> None:
-        """Register this incarnation and follow the first version in which it may lead.
+        """Register this incarnation, fenced unless no other node is registered, and follow a version that has it.
 
         `read_topics` blocks. A controller reads the table after the image: rows are written before the version that has them.
         Raise `KafkaStorageError` if the control store cannot be used, `RequestTimedOutError` if the controller has not let it in
@@ -192,7 +195,7 @@ class Membership:
                 await asyncio.sleep(pause_s)
 
     async def _register(self, here: BrokerRegistration, earlier: EarlierRun) -> None:
-        """Register with the controller, and follow its versions until it lets this broker lead.
+        """Register with the controller, and follow the version that has this broker.
 
         Raise `BrokerUnavailableError` also if the control store fails now, for the controller or for this broker.
         """
@@ -200,13 +203,10 @@ class Membership:
         try:
             if self._is_broker:
                 self._epoch = await register(here, previous_epoch=earlier.epoch, is_cut=earlier.is_cut)
+            else:
+                await self._heartbeat()
             self._reach(ControllerStep.BROKER_REGISTERED)
-            while True:
-                await self.look()
-                answer = await self._heartbeat()
-                if not answer.is_fenced:
-                    await self.look()
-                    return
+            await self.look()
         except (KafkaStorageError, RequestTimedOutError) as error:
             raise BrokerUnavailableError(f"the control store failed: {error}") from error
 
@@ -215,6 +215,27 @@ class Membership:
         await self._follow(image)
         self.controller.activate(image, silent_broker=deposed, silent_ms=silent_ms)
         self._tell(image)
+
+    async def enter(self) -> None:
+        """Have this broker, whose listeners accept connections now, unfenced, and follow the version in which it may lead.
+
+        To be called after `begin`. Raise `RequestTimedOutError` if that takes longer than `initial.broker.registration.timeout.ms`.
+        """
+        self._is_listening = True
+        ends_ms = self._clock.monotonic_ms() + self._config().initial_broker_registration_timeout_ms
+        while self._is_broker and not self._may_lead():
+            if self._clock.monotonic_ms() >= ends_ms:
+                raise RequestTimedOutError(f"not unfenced by broker {self.newest.controller_id}")
+            await self._beat()
+            await self._look_quietly()
+            if not self._may_lead():
+                await asyncio.sleep(0.05 + 0.2 * self._random.random())
+
+    def _may_lead(self) -> bool:
+        """Return whether the version that is followed has this broker, not fenced."""
+        here = self.newest.brokers.get(self._broker_id)
+        is_followed = self._replicas.version >= self.newest.version
+        return is_followed and here is not None and here.is_active and here.epoch == self._epoch
 
     # Living
 
@@ -269,7 +290,8 @@ class Membership:
     async def _attend_here(self) -> None:
         """Have the controller here do for this broker what it does for others at their heartbeats."""
         try:
-            await self.controller.attend_here(self._epoch, frozenset(self._replicas.offline()))
+            offline = frozenset(self._replicas.offline())
+            await self.controller.attend_here(self._epoch, offline, wants_fence=not self._is_listening)
         except KafkaLakeError as error:
             logger.warning("broker not attended to by the controller here error=%s", error)
 
@@ -281,7 +303,11 @@ class Membership:
         offline = frozenset(self._replicas.offline())
         return await self.others.controller.heartbeat(
             Heartbeat(
-                self._broker_id, self._epoch, self._replicas.version, wants_fence=self._is_ending, offline=offline
+                self._broker_id,
+                self._epoch,
+                self._replicas.version,
+                wants_fence=self._is_ending or not self._is_listening,
+                offline=offline,
             )
         )
 

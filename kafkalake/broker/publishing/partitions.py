@@ -153,7 +153,7 @@ class PartitionReporter:
             logger.warning("segments that a job has rewritten were not taken over error=%s", error)
 
     def take_published(self, rows: Iterable[PartitionRow]) -> None:
-        """Raise the log starts that jobs raised in Delta while the broker was down. Blocking."""
+        """Raise the log starts that jobs raised in Delta while this broker was down or did not lead. Blocking."""
         self._follow_log_starts({(row.topic_id, row.partition): row.log_start_offset for row in rows})
 
     def _follow_log_starts(self, starts: Mapping[PartitionId[str], int]) -> None:
@@ -216,6 +216,7 @@ class PartitionReporter:
             return
         names = {topic for topic, _ in compared}
         try:
+            await self._run_blocking(lambda: self.take_published(self._store.load_partitions()))
             published = await self._run_blocking(
                 lambda: self._store.load_segments(names.pop() if len(names) == 1 else None)
             )
