@@ -242,7 +242,8 @@ class Universe:
         brokers = [each.node.broker for each in processes if each is not None and not each.is_dead]
         found = [each.topics.find(topic) for each in brokers if each is not None]
         led = [each.replicas[index] for each in found if each is not None and index in each.replicas]
-        known = [each for each in led if each.leader_epoch == leader_epoch and not each.is_watermark_behind]
+        online = [each for each in led if each.leader_epoch == leader_epoch and not each.is_offline]
+        known = [each for each in online if not each.is_watermark_behind]
         return known[0].log.high_watermark if known else None
 
     def any_broker(self) -> int:
