@@ -156,6 +156,18 @@ def fence_broker(image: ClusterImage, broker_id: int, broker_epoch: int, rules: 
     return _without_broker(image, brokers, broker_id, rules)
 
 
+def expired_brokers(silent_ms: Mapping[int, int], session_ms: int) -> list[int]:
+    """Return the brokers to fence, by the time since the last heartbeat of each that is not fenced, without the controller's own.
+
+    If several were silent for half a session, and most of all, the controller may be the one that is cut off. The others elect
+    another one then: it fences them only after half a session more. Kafka's controller could not commit without them.
+    """
+    silent = [each for each in silent_ms.values() if 2 * each > session_ms]
+    may_be_cut_off = len(silent) > 1 and 2 * len(silent) > len(silent_ms)
+    longest_ms = session_ms + session_ms // 2 if may_be_cut_off else session_ms
+    return [each for each, since_ms in silent_ms.items() if since_ms > longest_ms]
+
+
 def unregister_broker(image: ClusterImage, broker_id: int, rules: RulesOf) -> ClusterImage:
     """Return the next version, without a broker, whose partitions keep it as a replica until they are reassigned, or a controller.
 

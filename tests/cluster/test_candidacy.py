@@ -81,12 +81,13 @@ def test_a_broker_whose_network_is_cut_does_not_depose_a_controller_that_renews_
 
 
 def test_an_answer_or_a_version_is_a_sign_of_life() -> None:
-    broker = Broker(Others())
-    assert not broker.claims()
-    broker.clock.advance(14_999)
-    broker.candidacy.note_life()
-    broker.clock.advance(14_999)
-    assert not broker.claims()
+    for note in (Candidacy.note_answer, lambda candidacy: candidacy.note_version(IMAGE)):
+        broker = Broker(Others())
+        assert not broker.claims()
+        broker.clock.advance(14_999)
+        note(broker.candidacy)
+        broker.clock.advance(14_999)
+        assert not broker.claims()
 
 
 def test_a_lease_that_is_seen_for_the_first_time_is_no_sign_of_life() -> None:
@@ -96,9 +97,24 @@ def test_a_lease_that_is_seen_for_the_first_time_is_no_sign_of_life() -> None:
         broker.clock.advance(2_500)
         assert not broker.claims()
     assert broker.candidacy.silent_ms == 5_000
-    broker.candidacy.note_life()
+    broker.candidacy.note_answer()
     broker.clock.advance(2_500)
     assert not broker.claims() and broker.candidacy.silent_ms == 2_500
+
+
+def test_a_controller_that_is_cut_off_but_lives_has_no_other_session() -> None:
+    """It still writes to the lake, and fences the brokers that it does not hear: they would wait for it twice as long."""
+    others = Others()
+    broker = Broker(others)
+    broker.candidacy.note_version(IMAGE)
+    broker.clock.advance(2_500)
+    assert not broker.claims()
+    broker.candidacy.note_version(replace(IMAGE, version=IMAGE.version + 1))
+    others.lease = "lease 2"
+    broker.clock.advance(2_500)
+    assert not broker.claims() and broker.candidacy.silent_ms == 5_000
+    broker.candidacy.note_version(replace(IMAGE, version=IMAGE.version + 2, controller_id=2, controller_epoch=6))
+    assert broker.candidacy.silent_ms == 0, "another controller"
 
 
 def test_most_others_decide_before_a_stopped_controller_has_answered_nothing() -> None:

@@ -17,6 +17,7 @@ from kafkalake.cluster.quorum import observers, voters
 from kafkalake.cluster.registration import (
     NO_EPOCH,
     begin_controlled_shutdown,
+    expired_brokers,
     fence_broker,
     register_broker,
     register_controller,
@@ -40,6 +41,26 @@ def two(_: object) -> ElectionRules:
 
 def one(_: object) -> ElectionRules:
     return rules(1)
+
+
+@pytest.mark.parametrize(
+    ("silent_ms", "expired"),
+    [
+        ({1: 9_000, 2: 0}, []),
+        ({1: 9_001, 2: 4_500}, [1]),
+        ({1: 9_001}, [1]),
+        ({1: 9_001, 2: 4_501}, []),
+        ({1: 13_501, 2: 13_500}, [1]),
+        ({1: 13_501, 2: 13_501}, [1, 2]),
+        ({1: 9_001, 2: 9_001, 3: 0, 4: 0}, [1, 2]),
+        ({1: 9_001, 2: 9_001, 3: 4_501, 4: 0}, []),
+        ({}, []),
+    ],
+)
+def test_a_controller_that_hears_nobody_may_be_cut_off_and_fences_the_others_later(
+    silent_ms: dict[int, int], expired: list[int]
+) -> None:
+    assert expired_brokers(silent_ms, 9_000) == expired
 
 
 def test_a_broker_is_registered_fenced_at_the_version_that_registers_it() -> None:

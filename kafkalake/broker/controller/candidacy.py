@@ -39,21 +39,35 @@ class Candidacy:
         self._config = config
         self._others = others
         self._beat = beat
-        self._seen_ms = clock.monotonic_ms()
+        self._answered_ms = clock.monotonic_ms()
+        self._controller_epoch = -1
+        """Of the newest version that was noted."""
         self._lease: str | None = None
         """The controller's lease as it was first seen since its last sign of life."""
         self._watched_ms = 0
         """The time of that look: the lease may have been renewed just before."""
 
-    def note_life(self) -> None:
-        """Note a sign of life of the controller: its answer, or a version that it has made."""
-        self._seen_ms = self._clock.monotonic_ms()
+    def note_answer(self) -> None:
+        """Note that the controller has answered this broker."""
+        self._answered_ms = self._clock.monotonic_ms()
+        self._note_life()
+
+    def note_version(self, image: ClusterImage) -> None:
+        """Note a version that the controller has made. The first one of a controller counts as its answer."""
+        if image.controller_epoch != self._controller_epoch:
+            self._controller_epoch = image.controller_epoch
+            self.note_answer()
+        else:
+            self._note_life()
+
+    def _note_life(self) -> None:
         self._lease = None
 
     @property
     def silent_ms(self) -> int:
-        """The time since the controller's last sign of life, as far as it is known."""
-        return self._clock.monotonic_ms() - self._seen_ms
+        """The time since the controller has answered this broker. One that is cut off lives, and its versions and its lease show it,
+        but it does not lead: its session ends."""
+        return self._clock.monotonic_ms() - self._answered_ms
 
     async def may_claim(self, image: ClusterImage) -> bool:
         """Return whether this broker, which does not reach the controller of an image, claims its place.
@@ -85,7 +99,7 @@ class Candidacy:
         lease = await self._others.lease_of(controller_id)
         if lease != self._lease:
             if self._lease is not None:
-                self.note_life()
+                self._note_life()
             self._lease, self._watched_ms = lease, self._clock.monotonic_ms()
         return self._clock.monotonic_ms() - self._watched_ms
 

@@ -5,7 +5,7 @@ taken means that another broker was elected: this one is the controller no more,
 
 Brokers live by their heartbeats. An idle cluster commits nothing.
 
-A line more than 400: what may be decided, committed and answered at one time is one queue.
+Slightly more than 400 lines: what may be decided, committed and answered at one time is one queue.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from kafkalake.cluster.quorum import Followed
 from kafkalake.cluster.registration import (
     begin_controlled_shutdown,
     check_broker_epoch,
+    expired_brokers,
     fence_broker,
     register_controller,
     replace_incarnation,
@@ -119,7 +120,7 @@ class Controller:
 
     def activate(self, image: ClusterImage, *, silent_broker: int = NO_CONTROLLER, silent_ms: int = 0) -> None:
         """Become the controller, with the image whose commit has elected this broker. Every session begins anew but that of the
-        controller before, which has shown no sign of life for `silent_ms`."""
+        controller before, which has not answered for `silent_ms`."""
         now_ms = self._clock.monotonic_ms()
         self._image, self._unsettled = image, None
         self._reported = {}
@@ -309,15 +310,15 @@ class Controller:
         await self._followed(image)
 
     async def fence_expired(self, session_timeout_ms: int) -> None:
-        """Fence the brokers whose last heartbeat is older than their session."""
+        """Fence the brokers whose sessions have ended."""
         image = self._image
         if image is None:
             return
-        oldest_ms = self._clock.monotonic_ms() - session_timeout_ms
-        for broker in image.brokers.values():
-            heard_ms = self._heard_ms.setdefault(broker.broker_id, self._clock.monotonic_ms())
-            if broker.broker_id != self._broker_id and not broker.is_fenced and heard_ms < oldest_ms:
-                await self.fence(broker, f"no heartbeat for {session_timeout_ms} ms")
+        now_ms = self._clock.monotonic_ms()
+        others = [each for each in image.brokers.values() if not each.is_fenced and each.broker_id != self._broker_id]
+        silent_ms = {each.broker_id: now_ms - self._heard_ms.setdefault(each.broker_id, now_ms) for each in others}
+        for broker_id in expired_brokers(silent_ms, session_timeout_ms):
+            await self.fence(image.brokers[broker_id], f"no heartbeat for {session_timeout_ms} ms")
 
     async def fence(self, broker: BrokerRegistration, reason: str) -> None:
         """Fence a broker: it leads nothing until its next heartbeat. Fencing one that lives costs availability only."""

@@ -148,7 +148,7 @@ class Membership:
         """
         self._here = here
         began_ms = self._clock.monotonic_ms()
-        self._candidacy.note_life()
+        self._candidacy.note_answer()
         while True:
             image = self.newest = await self._run_blocking(self._store.load)
             try:
@@ -241,7 +241,7 @@ class Membership:
 
     def begin(self, scheduler: Scheduler) -> None:
         """Send heartbeats and follow the image from now on; a controller fences brokers that are silent."""
-        self._candidacy.note_life()
+        self._candidacy.note_answer()
         scheduler.every("heartbeat", lambda: self._config().broker_heartbeat_interval_ms, self._beat)
         scheduler.every("sessions", lambda: self._config().broker_heartbeat_interval_ms // 4 + 1, self._expire)
         scheduler.every(
@@ -277,7 +277,7 @@ class Membership:
             return
         try:
             answer = await self._heartbeat()
-            self._candidacy.note_life()
+            self._candidacy.note_answer()
             if answer.is_fenced:
                 await self.look()
         except StaleBrokerEpochError:
@@ -415,7 +415,7 @@ class Membership:
                 partial(self._store.load_newer, self._replicas.version)
             )
             if newer is not None:
-                self._candidacy.note_life()
+                self._candidacy.note_version(newer)
                 if newer.controller_id != self._broker_id:
                     self.controller.resign()
                 await self._follow(newer)
