@@ -55,6 +55,7 @@ MEASURES = {
         ),
     ),
     "failover": ("failover", ("leader-killed", "leader-stopped", "leader-leaves", "rolling-restart")),
+    "isolation": ("isolation", ("leader-isolated", "leading-controller-isolated")),
     "in-sync": ("in_sync", ("isr-shrinks", "isr-grows", "follower-cpu")),
     "cluster-events": (
         "cluster_events",
