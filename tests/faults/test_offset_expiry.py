@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
 import pytest
+from clocked_broker import BrokerWithClock
 from contract.wire_client import code
 from kafka_clients import create_topic
 from kafka_reference import Kafkalake
@@ -20,24 +20,6 @@ pytestmark = pytest.mark.process
 HOUR_MS = 3_600_000
 RETENTION_MINUTES = 60
 CHECK_INTERVAL_MS = 50
-
-
-class BrokerWithClock(Kafkalake):
-    """A kafkalake broker whose clock is ahead of the machine's, by as much as a test says."""
-
-    def _command(self) -> Sequence[str]:
-        pairs = [f"{name}={value}" for name, value in self._settings.items()]
-        script = Path(__file__).parents[1] / "broker_with_clock.py"
-        return [sys.executable, str(script), str(self.lake), str(self.port), str(self._clock), *pairs]
-
-    @property
-    def _clock(self) -> Path:
-        return self.directory / "clock"
-
-    def move_clock(self, ahead_ms: int) -> None:
-        partial = self._clock.with_suffix(".new")
-        partial.write_text(str(ahead_ms))
-        partial.replace(self._clock)
 
 
 @pytest.fixture
