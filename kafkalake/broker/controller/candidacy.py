@@ -65,8 +65,8 @@ class Candidacy:
 
     @property
     def silent_ms(self) -> int:
-        """The time since the controller has answered this broker. One that is cut off lives, and its versions and its lease show it,
-        but it does not lead: its session ends."""
+        """The time since the controller has answered this broker. If it is cut off its session ends, though versions that it makes
+        and its lease show that it lives."""
         return self._clock.monotonic_ms() - self._answered_ms
 
     async def may_claim(self, image: ClusterImage) -> bool:
