@@ -99,6 +99,24 @@ def test_a_leader_that_resigns_refuses_what_waits(led: LedPartition) -> None:
     led.pass_time(60_000)
 
 
+def test_a_leader_that_resigns_while_its_disk_is_forced_refuses_what_that_was_for(tmp_path: Path) -> None:
+    """Not only after the timeout of the request: its producer is to ask the next leader."""
+    led = LedPartition(tmp_path, flush_messages=1)
+
+    async def run() -> None:
+        waiting = led.produce(b"a")
+        led.partition.resign()
+        led.queue.leave(led.partition)
+        later = led.produce(b"b")
+        assert waiting == later == []
+        while led.partition.syncing or not later:
+            await asyncio.sleep(0)
+            led.turn()
+        assert (waiting, later) == (["NOT_LEADER_OR_FOLLOWER"], ["NOT_LEADER_OR_FOLLOWER"])
+
+    asyncio.run(run())
+
+
 def test_a_batch_sent_again_waits_with_the_first_one_and_others_pass_it_by(led: LedPartition) -> None:
     first = led.produce(b"a", producer_id=1, epoch=0, sequence=0)
     other = led.produce(b"b")

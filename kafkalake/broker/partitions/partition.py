@@ -296,10 +296,13 @@ class Partition:
         for pending in appended:
             result = pending.result
             if type(result) is AppendResult and result.last_offset >= high_watermark and pending.acks == ACKS_ALL:
-                if len(self.uncommitted) < UNCOMMITTED_MAX:
+                if self.refusal is not None:  # since the append, whose fsync took its time
+                    pending.refuse(self.refusal)
+                elif len(self.uncommitted) < UNCOMMITTED_MAX:
                     self.uncommitted.add(pending, result.last_offset, now_ms)
                     continue
-                pending.refuse(RequestTimedOutError("too many batches wait for the replicas in sync"))
+                else:
+                    pending.refuse(RequestTimedOutError("too many batches wait for the replicas in sync"))
             done.append(pending)
 
     def _give_up(self, reason: str) -> None:
