@@ -301,6 +301,7 @@ class JournalCoordinator:
             self._read,
             self._host.clock,
             self._host.run_blocking,
+            self._targets.exists,
             lambda: self._host.moved(self.partition),
             self._reach,
         )

@@ -324,7 +324,7 @@ class Delivery:
     def _is_gone(self, hand_over: _HandOver, error: KafkaError) -> bool:
         """Return whether the target's topic has been deleted. It may be one that is new, or not known here yet."""
         target = hand_over.note.target
-        if not isinstance(error, UNKNOWN) or self._targets.max_batch_bytes(target) is not None:
+        if not isinstance(error, UNKNOWN) or self._targets.exists(target):
             hand_over.unknown_since_ms = None
             return False
         now_ms = self._clock.monotonic_ms()

@@ -16,7 +16,7 @@ Pure: it follows the journal's notes, and says which note comes next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
@@ -54,6 +54,7 @@ class HandOvers:
     def __init__(self) -> None:
         self.open: dict[Target, Note] = {}
         self._next: dict[Target, NextSequence] = {}
+        self._deleted: set[Target] = set()
 
     def next_sequence(self, target: Target) -> NextSequence:
         """Return the sequence of the next record for a target."""
@@ -80,6 +81,16 @@ class HandOvers:
             opened = self.open.get(note.target)
             if opened is not None and is_same_hand_over(opened, note):
                 del self.open[note.target]
+
+    def forget_deleted(self, exists: Callable[[Target], bool]) -> None:
+        """Forget the sequences of targets without an open intent that have been deleted, since the call before this one at least.
+
+        None comes again: topic ids are unique. Records for them may still wait. They are refused by any sequence.
+        """
+        deleted = {each for each in self._next if each not in self.open and not exists(each)}
+        for target in deleted & self._deleted:
+            del self._next[target]
+        self._deleted = deleted
 
     def restore(self, sequences: Fields) -> None:
         """Follow a SEQUENCES note."""

@@ -102,12 +102,10 @@ class LeaderTargets:
             raise UnknownTopicOrPartitionError()
         return registrations[index].leader
 
-    def max_batch_bytes(self, target: PartitionId[UUID]) -> int | None:
-        """Return the largest batch that a partition takes, None if there is no such partition."""
+    def exists(self, target: PartitionId[UUID]) -> bool:
+        """Return whether there is such a partition."""
         topic = self._host.topics.find_id(target[0])
-        if topic is None or target[1] >= len(topic.registrations):
-            return None
-        return TopicRules.of(topic.config).message_bytes_max
+        return topic is not None and target[1] < len(topic.registrations)
 
     async def dead_letter(self) -> PartitionId[UUID]:
         """Return the partition for records that cannot be delivered. Create its topic if need be. Raise `KafkaError`."""

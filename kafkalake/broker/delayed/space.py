@@ -24,6 +24,7 @@ from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.delayed.cancels import Cancels
 from kafkalake.broker.delayed.delivery import Delivery
 from kafkalake.broker.delayed.fault_points import DelayedPoint
+from kafkalake.broker.delayed.hand_overs import Target
 from kafkalake.broker.delayed.journal_state import COLUMNS, JournalState
 from kafkalake.broker.delayed.rows import WaitingRows, carried_rows
 from kafkalake.clock import Clock
@@ -66,7 +67,10 @@ class Read(Protocol):
 
 
 class Space:
-    """The space of one journal partition. `look` at it from time to time. `trimmed` is called when the log's start has moved."""
+    """The space of one journal partition. `look` at it from time to time.
+
+    exists: whether a target is in the cluster's image. `trimmed` is called when the log's start has moved.
+    """
 
     def __init__(
         self,
@@ -76,6 +80,7 @@ class Space:
         read: Read,
         clock: Clock,
         run_blocking: RunBlocking,
+        exists: Callable[[Target], bool],
         trimmed: Callable[[], None],
         reach: Callable[[Enum], None],
     ) -> None:
@@ -85,6 +90,7 @@ class Space:
         self._read = read
         self._clock = clock
         self._run_blocking = run_blocking
+        self._exists = exists
         self._trimmed = trimmed
         self._reach = reach
         self._settled_to = 0
@@ -157,6 +163,7 @@ class Space:
         start = bases[-1] if bases else 0
         if start <= log.log_start_offset:
             return
+        state.hand_overs.forget_deleted(self._exists)
         await self._write(lambda: encode_notes(_snapshot(state)))
         start = min(start, self._first_needed())
         await self._run_blocking(lambda: log.delete_records_before(start))

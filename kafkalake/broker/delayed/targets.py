@@ -42,8 +42,8 @@ class Targets(Protocol):
         """
         ...
 
-    def max_batch_bytes(self, target: PartitionId[UUID]) -> int | None:
-        """Return the largest batch that the target takes, None if there is no such partition in the cluster's image."""
+    def exists(self, target: PartitionId[UUID]) -> bool:
+        """Return whether there is such a partition in the cluster's image."""
         ...
 
     async def dead_letter(self) -> PartitionId[UUID]:

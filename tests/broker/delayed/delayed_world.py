@@ -61,7 +61,9 @@ class TargetLogs:
         """Errors of appends that have succeeded."""
         self.appends: list[tuple[PartitionId[UUID], int]] = []
         self._lost = 0
-        self.limits: dict[UUID, int | None] = {}
+        self.deleted: set[UUID] = set()
+        self.refused: dict[UUID, KafkaError] = {}
+        """The answers of some targets to everything."""
         self.dead_letter_faults: list[KafkaError] = []
         self.largest_bytes = 1 << 30
         self.always: KafkaError | None = None
@@ -82,7 +84,7 @@ class TargetLogs:
     ) -> None:
         fault = self.faults.pop(0) if self.faults else None
         if target[0] != DEAD_LETTERS:
-            fault = fault or self.always
+            fault = fault or self.refused.get(target[0]) or self.always
             if len(batch.body) > self.largest_bytes:
                 fault = MessageTooLargeError()
         if fault is not None:
@@ -95,8 +97,8 @@ class TargetLogs:
         after = self.faults_after.pop(0) if self.faults_after else None
         done(after if after is not None or isinstance(result, AppendResult) else result)
 
-    def max_batch_bytes(self, target: PartitionId[UUID]) -> int | None:
-        return self.limits.get(target[0], 1 << 20)
+    def exists(self, target: PartitionId[UUID]) -> bool:
+        return target[0] not in self.deleted
 
     async def dead_letter(self) -> PartitionId[UUID]:
         if self.dead_letter_faults:

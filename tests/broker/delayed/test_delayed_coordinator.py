@@ -264,7 +264,7 @@ def test_a_record_that_is_too_large_for_its_target_becomes_a_dead_letter_alone(t
 def test_records_of_a_deleted_topic_become_dead_letters_after_a_time(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await started(tmp_path)
-        world.targets.limits[ORDERS] = None
+        world.targets.deleted.add(ORDERS)
         world.targets.always = UnknownTopicIdError()
         world.hand_in([Sent(b"a", SECOND), Sent(b"b", SECOND)])
         await world.pass_time(25_000, 500)
@@ -282,11 +282,11 @@ def test_records_of_a_deleted_topic_become_dead_letters_after_a_time(tmp_path: P
 def test_a_topic_that_is_known_again_gets_its_records(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await started(tmp_path)
-        world.targets.limits[ORDERS] = None
+        world.targets.deleted.add(ORDERS)
         world.targets.always = UnknownTopicIdError()
         world.hand_in([Sent(b"a", SECOND)])
         await world.pass_time(20_000, 500)
-        world.targets.limits[ORDERS] = 1 << 20
+        world.targets.deleted.clear()
         await world.pass_time(20_000, 500)
         world.targets.always = None
         await world.pass_time(10_000, 500)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
+import numpy as np
 import pytest
-from broker.delayed.delayed_world import ORDERS, START_MS, DelayedWorld, Sent, run, started
+from broker.delayed.delayed_world import DEAD_LETTERS, ORDERS, START_MS, DelayedWorld, Sent, run, started
 
 from kafkalake.broker.delayed.fault_points import DelayedPoint
+from kafkalake.broker.delayed.journal_state import COLUMNS
+from kafkalake.delayed_journal import SEQUENCE_FIELDS, Kind, read_fields, read_tail
+from kafkalake.errors import UnknownTopicIdError
+from kafkalake.record.message_set import to_arrow
 
 FAR = START_MS + 30 * 86_400_000
 SEGMENT = 16 << 10
@@ -94,5 +100,39 @@ def test_cancels_are_forgotten_when_nothing_more_can_arrive(tmp_path: Path) -> N
         world.restart()
         await world.pass_time(1_000)
         assert world.cancels() == 0
+
+    run(scenario())
+
+
+def sequences(world: DelayedWorld) -> list[tuple[UUID, int]]:
+    """Return the targets in the newest snapshot of sequences in the journal."""
+    found: list[tuple[UUID, int]] = []
+    for messages in world.led.log.scan(start_of(world), world.led.log.high_watermark, COLUMNS):
+        headers = to_arrow(messages, COLUMNS).column("headers")
+        for row in np.flatnonzero(read_fields(headers)["kind"] == Kind.SEQUENCES).tolist():
+            noted = np.frombuffer(read_tail(headers, row), dtype=SEQUENCE_FIELDS)
+            found = [(UUID(bytes=each["id"].tobytes()), int(each["partition"])) for each in noted]
+    return found
+
+
+def test_targets_that_are_deleted_do_not_stay_in_the_snapshots(tmp_path: Path) -> None:
+    gone = UUID(int=77)
+
+    async def scenario() -> None:
+        world = await started(tmp_path, segment_bytes=SEGMENT)
+        world.hand_in([Sent(b"delivered", START_MS), Sent(b"waits", START_MS + 600_000)], (gone, 5))
+        await world.pass_time(1_000, 100)
+        for number in range(3):
+            await fill(world, 12, 12 * number)
+            await world.pass_time(70_000, 10_000)
+            if number == 0:
+                assert (gone, 5) in sequences(world)
+                world.targets.deleted.add(gone)
+                world.targets.refused[gone] = UnknownTopicIdError()
+        assert sequences(world) == [(ORDERS, 0), (ORDERS, 1)]
+        world.restart()
+        await world.pass_time(1_000_000, 10_000)
+        assert world.targets.values((DEAD_LETTERS, 0)) == [b"waits"], "what waits for it is told apart still"
+        assert world.targets.values((gone, 5)) == [b"delivered"]
 
     run(scenario())
