@@ -34,11 +34,11 @@ class TemporaryFiles:
         finally:
             self._files.close(descriptor)
 
-    def read(self, name: str, length: int) -> bytes:
-        """Return the first `length` bytes of a file. Raise `OSError` if it is shorter, too."""
+    def read(self, name: str, position: int, length: int) -> bytes:
+        """Return `length` bytes of a file from a position on. Raise `OSError` if it is shorter, too."""
         descriptor = self._files.open(self._path(name))
         try:
-            data = read_all(self._files, descriptor, length, 0)
+            data = read_all(self._files, descriptor, length, position)
         finally:
             self._files.close(descriptor)
         if len(data) != length:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 from contract.wire_client import WireClient, code, produce, produce_values
 from kafka_clients import AioKafka, Client, Confluent, KafkaPython, Record, create_topic
 from kafka_reference import topic_name
@@ -270,3 +270,6 @@ def test_the_journal_is_the_brokers_own(node: NodeInThread, orders: str) -> None
     admin = AdminClient({"bootstrap.servers": node.servers})
     with pytest.raises(confluent_kafka.KafkaException, match="Invalid topic"):
         admin.delete_topics([DELAYED_JOURNAL])[DELAYED_JOURNAL].result(TIMEOUT_S)
+    more = admin.create_partitions([NewPartitions(DELAYED_JOURNAL, 60)])[DELAYED_JOURNAL]
+    with pytest.raises(confluent_kafka.KafkaException, match="it cannot be deleted or get more partitions"):
+        more.result(TIMEOUT_S)  # they would part what waits from its cancels

@@ -5,8 +5,9 @@
     from there on:                                      entries are in buckets of an hour
 
 A bucket is neither sorted nor searched, so that a new entry costs an append. When its time is near, a bucket of an hour is spread
-over buckets of a minute, and a bucket of a minute moves to the near ones. Together the buckets keep at most `in_memory_max`
-entries in memory. Beyond it the largest are appended to files, which are read once, and only derived from the journal.
+over buckets of a minute, and a bucket of a minute moves to the near ones: a part of `SLICE` entries a call, as buckets may be large
+and the index is used on the event loop. Together the buckets keep at most `in_memory_max` entries in memory. Beyond it the largest
+are appended to files, which are read once, and only derived from the journal.
 
 **Worked example**, now = 10:00:30: near_end is 10:02, fine_end is 12:00. An entry due at 10:01:10 is near. One due at 10:31:05 is
 in the bucket of the minute 10:31 until 10:30:00, when `advance` sets near_end to 10:32. One due tomorrow at 8:15 is in the bucket
@@ -17,8 +18,8 @@ No clock is read.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
+SLICE = 32 << 10
+"""Entries that a call moves, which takes about 20 ms."""
 
 
 class BucketFiles(Protocol):
@@ -36,20 +39,24 @@ class BucketFiles(Protocol):
 
     def write(self, name: str, position: int, data: bytes) -> None: ...
 
-    def read(self, name: str, length: int) -> bytes: ...
+    def read(self, name: str, position: int, length: int) -> bytes: ...
 
     def remove(self, name: str) -> None: ...
 
 
 class _Bucket:
-    """Entries of one span of time: in memory, and how many more are in its file."""
+    """Entries of one span of time: in memory, and how many more are in its file, of which some have been read."""
 
-    __slots__ = ("held", "parts", "stored")
+    __slots__ = ("held", "parts", "read", "stored")
 
     def __init__(self) -> None:
         self.parts: list[Entries] = []
         self.held = 0
         self.stored = 0
+        self.read = 0
+
+    def __len__(self) -> int:
+        return self.held + self.stored - self.read
 
 
 class Buckets:
@@ -64,7 +71,7 @@ class Buckets:
         """The number of entries in memory."""
 
     def __len__(self) -> int:
-        return sum(each.held + each.stored for each in self._buckets.values())
+        return sum(map(len, self._buckets.values()))
 
     @property
     def next_due_ms(self) -> int | None:
@@ -84,22 +91,40 @@ class Buckets:
             bucket.held += len(part)
         self.held += len(entries)
 
-    def take_below(self, end_ms: int) -> Iterator[Entries]:
-        """Remove and yield the entries of each bucket before `end_ms`, a multiple of the width."""
-        for number in sorted(each for each in self._buckets if each * self._width_ms < end_ms):
-            entries = self._entries(number, self._buckets[number])
-            bucket = self._buckets.pop(number)
-            self.held -= bucket.held
-            yield entries
-            if bucket.stored:
-                self._files.remove(self._file(number))
+    def take_below(self, end_ms: int, limit: int) -> Entries:
+        """Remove and return entries of the first bucket before `end_ms`, a multiple of the width: about `limit`, none without one.
 
-    def _entries(self, number: int, bucket: _Bucket) -> Entries:
-        stored = NO_ENTRIES
-        if bucket.stored:
-            data = self._files.read(self._file(number), bucket.stored * ENTRY_BYTES)
-            stored = np.frombuffer(data, dtype=np.int64).reshape(-1, 3)
-        return np.concatenate((stored, *bucket.parts))
+        Raise `OSError` if its file cannot be read, with nothing changed.
+        """
+        number = min(self._buckets, default=None)
+        if number is None or number * self._width_ms >= end_ms:
+            return NO_ENTRIES
+        bucket = self._buckets[number]
+        entries = self._read(number, bucket, limit) if bucket.read < bucket.stored else self._take_held(bucket, limit)
+        if not len(bucket):
+            del self._buckets[number]
+            if bucket.stored:
+                with contextlib.suppress(OSError):  # the next opening of the log removes it
+                    self._files.remove(self._file(number))
+        return entries
+
+    def _read(self, number: int, bucket: _Bucket, limit: int) -> Entries:
+        count = min(limit, bucket.stored - bucket.read)
+        data = self._files.read(self._file(number), bucket.read * ENTRY_BYTES, count * ENTRY_BYTES)
+        bucket.read += count
+        return np.frombuffer(data, dtype=np.int64).reshape(-1, 3)
+
+    def _take_held(self, bucket: _Bucket, limit: int) -> Entries:
+        taken = [bucket.parts.pop()]
+        while bucket.parts and sum(map(len, taken)) < limit:
+            taken.append(bucket.parts.pop())
+        entries = np.concatenate(taken)
+        if len(entries) > limit:
+            bucket.parts.append(entries[limit:])
+            entries = entries[:limit]
+        bucket.held -= len(entries)
+        self.held -= len(entries)
+        return entries
 
     def spill(self) -> None:
         """Append the entries of the bucket with most of them in memory to its file. Raise `OSError`, with nothing changed."""
@@ -139,9 +164,10 @@ class DueIndex:
         return len(self._near) + self._far_count + len(self._minutes) + len(self._hours)
 
     @property
-    def near_end_ms(self) -> int:
-        """Entries that are due before this time can be taken and peeked at."""
-        return self._near_end_ms
+    def complete_ms(self) -> int:
+        """The time before which all entries are near, so that they can be taken in order."""
+        far = (self._minutes.next_due_ms, self._hours.next_due_ms)
+        return min([self._near_end_ms, *(each for each in far if each is not None)])
 
     @property
     def next_due_ms(self) -> int | None:
@@ -196,26 +222,29 @@ class DueIndex:
     def _held(self) -> int:
         return self._minutes.held + self._hours.held
 
-    def advance(self, now_ms: int) -> None:
-        """Move the entries that are near at `now_ms` to the near ones.
+    def advance(self, now_ms: int) -> bool:
+        """Move a part of the entries that are near at `now_ms` to the near ones. Return whether there may be more to move.
 
         Raise `OSError` if a file cannot be read. The index is then to be built again.
         """
         self._sort_far()
         self._set_ends(now_ms)
-        for entries in self._hours.take_below(self._fine_end_ms):
-            self.add(entries)
-        self._sort_far()
-        for entries in self._minutes.take_below(self._near_end_ms):
-            self._near.add(entries)
+        entries = self._hours.take_below(self._fine_end_ms, SLICE)
+        if not len(entries):
+            entries = self._minutes.take_below(self._near_end_ms, SLICE)
+        self.add(entries)
+        return len(entries) > 0
 
     def take(self, due_ms: int, limit: int) -> Entries:
-        """Remove and return the first near entries that are due at `due_ms`, at most `limit`, by (due, order, offset)."""
-        return self._near.take(due_ms, limit)
+        """Remove and return the first entries that are due at `due_ms` and before `complete_ms`, at most `limit`.
+
+        By (due, order, offset).
+        """
+        return self._near.take(min(due_ms, self.complete_ms - 1), limit)
 
     def peek(self, due_ms: int, limit: int) -> Entries:
         """Return what `take` would, and keep it."""
-        return self._near.peek(due_ms, limit)
+        return self._near.peek(min(due_ms, self.complete_ms - 1), limit)
 
     def count_due(self, due_ms: int) -> int:
         """Return the number of near entries that are due at `due_ms`."""

@@ -1,7 +1,8 @@
 """Entries in order of their due times, as sorted runs: adding and taking cost O(log n) an entry, by arrays and not one by one.
 
 A run is a sorted array, with the place of its first entry that is not taken yet. Added entries are a new run, and runs are merged
-while the last is not much smaller than the one before it. So there are few of them, each at least twice as long as the next.
+while the last is not much smaller than the one before it, up to `RUN_MAX` entries. So there are few of them, and no call sorts
+more than a run: ten million entries that are due together are 200 runs, of each of which a call looks at a short beginning.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ DUE, ORDER, OFFSET = range(3)
 """The columns of entries. An entry is a waiting record: its due time in ms since 1970, its place among those of equal due time, and
 its offset in the journal."""
 ENTRY_BYTES = 24
+
+RUN_MAX = 64 << 10
+"""The entries of a run, at most, which is sorted in about 10 ms."""
+HEAD_MIN = 16
+"""The entries that are looked at in each run, at least."""
 
 Entries = Int64s
 """int64[entries, 3]"""
@@ -63,33 +69,53 @@ class DueRuns:
 
     def add(self, entries: Entries) -> None:
         """Add entries in any order."""
-        if len(entries):
-            self._runs.append(_Run(sort_entries(entries)))
+        for begin in range(0, len(entries), RUN_MAX):
+            self._runs.append(_Run(sort_entries(entries[begin : begin + RUN_MAX])))
             self._merge()
 
     def _merge(self) -> None:
         runs = self._runs
-        while len(runs) > 1 and 2 * len(runs[-1]) > len(runs[-2]):
+        while len(runs) > 1 and 2 * len(runs[-1]) > len(runs[-2]) and len(runs[-1]) + len(runs[-2]) <= RUN_MAX:
             last, before = runs.pop(), runs.pop()
             both = np.concatenate((before.rest(len(before)), last.rest(len(last))))
             runs.append(_Run(sort_entries(both)))
 
     def take(self, due_ms: int, limit: int) -> Entries:
         """Remove and return the first entries that are due at `due_ms`, at most `limit`, in order."""
-        heads = [self._head(run, due_ms, limit) for run in self._runs]
-        found = np.concatenate(heads) if heads else NO_ENTRIES
-        of_run = np.repeat(np.arange(len(heads)), [len(head) for head in heads])
-        first = _order(found)[:limit]
-        for run, count in zip(self._runs, np.bincount(of_run[first], minlength=len(heads)).tolist(), strict=True):
+        taken, counts = self._first(due_ms, limit)
+        for run, count in zip(self._runs, counts, strict=True):
             run.begin += count
         self._runs = [run for run in self._runs if len(run)]
-        taken: Entries = found[first]
         return taken
 
     def peek(self, due_ms: int, limit: int) -> Entries:
         """Return what `take` would, and keep it."""
-        heads = [self._head(run, due_ms, limit) for run in self._runs]
-        return sort_entries(np.concatenate(heads))[:limit] if heads else NO_ENTRIES
+        return self._first(due_ms, limit)[0]
+
+    def _first(self, due_ms: int, limit: int) -> tuple[Entries, list[int]]:
+        """Return the first entries, and how many of them are of each run.
+
+        A beginning of each run is looked at, and more of those whose beginnings are all among the first.
+        """
+        if not self._runs:
+            return NO_ENTRIES, []
+        lengths = np.full(len(self._runs), min(limit, max(2 * limit // len(self._runs), HEAD_MIN)))
+        while True:
+            heads = [self._head(run, due_ms, length) for run, length in zip(self._runs, lengths.tolist(), strict=True)]
+            found = np.concatenate(heads)
+            order = _order(found)
+            seen = np.array([len(head) for head in heads])
+            is_cut = (seen == lengths) & (seen < [len(run) for run in self._runs])
+            ends = np.cumsum(seen)
+            ranks = np.empty(len(order), dtype=np.int64)
+            ranks[order] = np.arange(len(order))
+            is_cut[is_cut] = ranks[ends[is_cut] - 1] < limit - 1
+            if not is_cut.any():
+                first = order[:limit]
+                counts = np.bincount(np.searchsorted(ends, first, side="right"), minlength=len(heads))
+                taken: Entries = found[first]
+                return taken, counts.tolist()
+            lengths[is_cut] = np.minimum(4 * lengths[is_cut], limit)
 
     @staticmethod
     def _head(run: _Run, due_ms: int, limit: int) -> Entries:

@@ -127,17 +127,21 @@ class Rounds:
     # What is due
 
     async def _deliver(self) -> None:
-        """Hand over all that is due now. Raise `OSError` if the index cannot be read, `KafkaLakeError` if the journal cannot."""
+        """Hand over all that is due now, and move what is due soon.
+
+        Raise `OSError` if the index cannot be read, `KafkaLakeError` if the journal cannot.
+        """
         while await self._deliver_some():
             pass
 
     async def _deliver_some(self) -> bool:
         state, now_ms = self._state, self._clock.now_ms()
-        state.index.advance(now_ms)
+        is_moving = state.index.advance(now_ms)
         self._read_ahead(now_ms)
         entries = state.index.take(now_ms, self._records_of(ROUND_BYTES, ROUND_RECORDS))
         if not len(entries):
-            return False
+            await asyncio.sleep(0)
+            return is_moving
         free = entries[state.is_free(entries[:, OFFSET])]
         if len(free):
             try:
@@ -179,11 +183,12 @@ class Rounds:
     async def _read_window(self, now_ms: int) -> None:
         """Read the records of the next window, as many as there is room for."""
         index = self._state.index
-        index.advance(now_ms)
-        until_ms = min(now_ms + WINDOW_MS, index.near_end_ms)
+        while index.advance(now_ms):
+            await asyncio.sleep(0)
+        until_ms = min(now_ms + WINDOW_MS, index.complete_ms)
         limit = self._records_of(self._room.free_bytes // 2, WINDOW_RECORDS)
         entries = index.peek(until_ms - 1, limit)
-        if len(entries) == limit:
+        if len(entries) < index.count_due(until_ms - 1):
             until_ms = int(entries[-1, DUE])
         self._ready_until_ms = max(until_ms, now_ms + AHEAD_MS // 2)
         offsets = entries[:, OFFSET]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalake.broker.delayed import due_index, due_runs
 from kafkalake.broker.delayed.due_index import HOUR_MS, MINUTE_MS, DueIndex
 from kafkalake.broker.delayed.due_runs import DueRuns, Entries
 from kafkalake.broker.delayed.offset_set import OffsetSet
@@ -32,13 +34,18 @@ class MemoryFiles:
         file = self.files.setdefault(name, bytearray())
         file[position : position + len(data)] = data
 
-    def read(self, name: str, length: int) -> bytes:
+    def read(self, name: str, position: int, length: int) -> bytes:
         self._check()
-        return bytes(self.files[name][:length])
+        return bytes(self.files[name][position : position + length])
 
     def remove(self, name: str) -> None:
         self._check()
         self.files.pop(name, None)
+
+
+def advance(index: DueIndex, now_ms: int) -> None:
+    while index.advance(now_ms):
+        pass
 
 
 def entries(*rows: tuple[int, int, int]) -> Entries:
@@ -63,21 +70,32 @@ STEPS = st.lists(
 
 
 @settings(max_examples=150, deadline=None)
-@given(STEPS, st.integers(1, 6), st.integers(1, 7))
-def test_the_index_is_a_sorted_list(steps: list[object], in_memory_max: int, limit: int) -> None:
+@given(STEPS, st.integers(1, 6), st.integers(1, 7), st.sampled_from([1, 2, 5, 1_000]))
+def test_the_index_is_a_sorted_list(steps: list[object], in_memory_max: int, limit: int, slice_max: int) -> None:
+    with (
+        mock.patch.object(due_index, "SLICE", slice_max),
+        mock.patch.object(due_runs, "RUN_MAX", max(slice_max, 3)),
+        mock.patch.object(due_runs, "HEAD_MIN", min(slice_max, 2)),
+    ):
+        follow_a_sorted_list(steps, in_memory_max, limit)
+
+
+def follow_a_sorted_list(steps: list[object], in_memory_max: int, limit: int) -> None:
     files = MemoryFiles()
     index, model, now, offset = DueIndex(NOW, files, in_memory_max), [], NOW, 0
     for step in steps:
         if isinstance(step, int):
             now += step
-            index.advance(now)
-            while True:
+            is_moving, taken = True, []
+            while is_moving or taken:
+                is_moving = index.advance(now)
                 due = sorted(each for each in model if each[0] <= now)[:limit]
-                assert index.count_due(now) == sum(each[0] <= now for each in model)
-                assert [tuple(row) for row in index.take(now, limit).tolist()] == due
-                if not due:
-                    break
-                model = [each for each in model if each not in due]
+                assert is_moving or index.count_due(now) == sum(each[0] <= now for each in model)
+                seen = index.peek(now, limit).tolist()
+                taken = [(when, order, place) for when, order, place in index.take(now, limit).tolist()]
+                assert seen == [list(each) for each in taken]
+                assert taken == due[: len(taken)] and (taken or is_moving or not due)
+                model = [each for each in model if each not in taken]
         else:
             assert isinstance(step, list)
             added = [(now + ahead, order, offset := offset + 1) for ahead, order in step]
@@ -100,7 +118,7 @@ def test_entries_stay_in_memory_while_files_cannot_be_written() -> None:
     files.fails = False
     index.add(entries(*((NOW + 5 * HOUR_MS, 0, offset) for offset in range(6, 20))))
     assert files.files
-    index.advance(NOW + 5 * HOUR_MS)
+    advance(index, NOW + 5 * HOUR_MS)
     assert index.take(NOW + 5 * HOUR_MS, 100)[:, 2].tolist() == list(range(20))
 
 
@@ -112,8 +130,26 @@ def test_a_file_that_cannot_be_read_is_said() -> None:
     with pytest.raises(OSError, match="on purpose"):
         index.advance(NOW + 5 * HOUR_MS)
     files.fails = False
-    index.advance(NOW + 5 * HOUR_MS)
+    advance(index, NOW + 5 * HOUR_MS)
     assert len(index.take(NOW + 5 * HOUR_MS, 100)) == 6, "nothing was lost in memory either"
+
+
+def test_no_call_moves_or_sorts_more_than_a_part() -> None:
+    """However many records are due in one hour, or at one time: the calls are made on the event loop."""
+    count, now = 6 * due_index.SLICE, NOW + 5 * HOUR_MS
+    index = DueIndex(NOW, MemoryFiles(), 1_000)
+    added = np.zeros((count, 3), dtype=np.int64)
+    added[:, 0], added[:, 2] = now, np.arange(count)[::-1]
+    for begin in range(0, count, 10_000):
+        index.add(added[begin : begin + 10_000])
+    with mock.patch.object(due_runs, "sort_entries", wraps=due_runs.sort_entries) as sort:
+        calls = 0
+        while index.advance(now):
+            calls += 1
+        assert 6 <= calls <= 20
+        assert max(len(call.args[0]) for call in sort.call_args_list) <= due_runs.RUN_MAX
+    found = np.concatenate([index.take(now, 5_000) for _ in range(count // 5_000 + 1)])
+    assert found[:, 2].tolist() == list(range(count)) and not len(index)
 
 
 def test_what_is_peeked_at_stays() -> None:
