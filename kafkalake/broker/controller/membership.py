@@ -282,7 +282,7 @@ class Membership:
                 await self.look()
         except StaleBrokerEpochError:
             await self._register_again()
-        except (BrokerUnavailableError, NotControllerError, KafkaStorageError) as error:
+        except KafkaLakeError as error:
             logger.warning("heartbeat not answered error=%s", error)
             await self._look_quietly()
             await self._claim_if_without_controller()
