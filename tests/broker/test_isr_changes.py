@@ -197,7 +197,7 @@ def test_a_broker_that_is_no_replica_is_refused(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
-@pytest.mark.parametrize("fault", [BrokerUnavailableError("cut"), NotControllerError()])
+@pytest.mark.parametrize("fault", [BrokerUnavailableError("cut"), NotControllerError(), RuntimeError("a bug")])
 def test_a_request_without_an_answer_is_repeated_until_its_outcome_is_known(
     cluster: Cluster, fault: Exception, carried_out: bool
 ) -> None:

@@ -31,7 +31,7 @@ from kafkalake.cluster.replication import (
     propose_shrink,
     settle_proposal,
 )
-from kafkalake.errors import BrokerUnavailableError, KafkaError, RequestTimedOutError
+from kafkalake.errors import KafkaError, KafkaLakeError, RequestTimedOutError
 
 logger = logging.getLogger(__name__)
 
@@ -186,8 +186,9 @@ class IsrChanges:
         answers: Sequence[IsrState | KafkaError]
         try:
             answers = await self._controller().alter_partition(self._broker_id, self._broker_epoch(), asked)
-        except (KafkaError, BrokerUnavailableError) as error:
-            logger.warning("ISRs not changed partitions=%d error=%s", len(asked), error)
+        except Exception as error:  # no proposal is to wait for ever
+            level = logging.WARNING if isinstance(error, KafkaLakeError) else logging.ERROR
+            logger.log(level, "ISRs not changed partitions=%d error=%r", len(asked), error)
             answers = [RequestTimedOutError() for _ in asked]
         settled = zip(changes, asked, answers, strict=True)
         return [partition for partition, change, answer in settled if self._is_repeated(partition, change, answer)]
