@@ -16,11 +16,13 @@ import pyarrow as pa
 import pytest
 from kafka_reference import Kafkalake, create_topic, topic_name
 from staged_jobs import addresses, append, consumed, describe, numbered, stage
+from waiting import wait_until
 
 from kafkalake.broker.staged.request import AppendRequest, StagedFile
 from kafkalake.broker.staged.service import RUNS_MAX, StagedAppendResult, StagedAppends
 from kafkalake.client.staged_append import ask_once
 from kafkalake.dataset import topic_dataset
+from kafkalake.delayed_headers import DELAY_MS
 from kafkalake.errors import (
     BrokerUnavailableError,
     InvalidRecordError,
@@ -247,6 +249,36 @@ def test_what_the_topic_does_not_take_is_refused(broker: Kafkalake, clicks: str)
     with pytest.raises(InvalidRecordError, match="no record without a key"):
         append(broker, stage(broker.lake, careless, compacted, [[rows]]))
     assert (count(broker, small), count(broker, compacted), count(broker, clicks)) == (0, 0, 0)
+
+
+def with_delays(first: int, delays: list[bytes | None]) -> pa.RecordBatch:
+    """Rows with a header for their delay, where there is one."""
+    headers = [[] if delay is None else [{"key": DELAY_MS, "value": delay}] for delay in delays]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return numbered(first, len(delays)).append_column("headers", pa.array(headers, kind))
+
+
+def test_rows_with_delays_wait_for_their_time_if_their_job_is_committed(broker: Kafkalake) -> None:
+    jobs = topic_name("jobs")
+    create_topic(broker, jobs, partitions=2, config={"delayed.delivery.enable": "true", "delay.levels": "300ms"})
+    level = f"{jobs}-delay-300ms"
+    described = describe(broker, jobs)
+    with pytest.raises(InvalidRecordError, match="no number of milliseconds"):
+        append(broker, stage(broker.lake, described, jobs, [[with_delays(90, [None, b"1", b"soon"])]]))
+    request = stage(broker.lake, described, jobs, [[with_delays(0, [None, b"400", None, b"400"])]], version=1)
+    damaged = {**request, "files": [(*request["files"][0][:3], 5)]}
+    with pytest.raises(KafkaLakeError, match="its job wrote 5"):
+        append(broker, damaged)  # when all of it has been appended: it is aborted
+    assert append(broker, request)["records"] == 4
+    assert append(broker, request)["again"]
+    at_level = describe(broker, level)
+    assert append(broker, stage(broker.lake, at_level, level, [[numbered(10, 3)]]))["records"] == 3
+
+    def keys() -> list[int]:
+        return sorted(int(key or b"") for _, _, key in consumed(broker.bootstrap_servers, jobs, "read_committed"))
+
+    wait_until(lambda: len(keys()) >= 7)
+    assert keys() == [0, 1, 2, 3, 10, 11, 12]
 
 
 @pytest.mark.parametrize(
