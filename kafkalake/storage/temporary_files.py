@@ -12,14 +12,17 @@ _SUFFIX = ".tmp"
 
 
 class TemporaryFiles:
-    """The temporary files of one log, by name. Nothing is forced to the disk. All calls raise `OSError` if I/O fails."""
+    """The temporary files of one log, by name. Nothing is forced to the disk. All calls raise `OSError` if I/O fails.
 
-    def __init__(self, directory: str, files: Files) -> None:
-        self._directory = directory
+    prefix: of the names. With one of its own nobody else's files are written to.
+    """
+
+    def __init__(self, directory: str, files: Files, prefix: str) -> None:
+        self._begin = f"{directory}/{prefix}"
         self._files = files
 
     def _path(self, name: str) -> str:
-        return f"{self._directory}/{name}{_SUFFIX}"
+        return f"{self._begin}{name}{_SUFFIX}"
 
     def write(self, name: str, position: int, data: Buffer) -> None:
         """Write at a position of a file, which is created if it does not exist."""

@@ -20,10 +20,10 @@ from typing import Protocol
 
 from kafkalake.broker.delayed.delivery import Delivery, Metrics
 from kafkalake.broker.delayed.due_index import BucketFiles, DueIndex
-from kafkalake.broker.delayed.due_runs import NO_ENTRIES, Entries
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_ins import Done, HandIns
 from kafkalake.broker.delayed.hand_overs import hand_over_producer_id
+from kafkalake.broker.delayed.journal_reading import take_in
 from kafkalake.broker.delayed.journal_state import COLUMNS, JournalState
 from kafkalake.broker.delayed.payloads import Room
 from kafkalake.broker.delayed.rounds import Rounds
@@ -46,7 +46,6 @@ from kafkalake.errors import (
 )
 from kafkalake.record.arrays import Int64s
 from kafkalake.record.batch import ProducerBatch
-from kafkalake.record.message_set import MessageSet
 from kafkalake.run_blocking import RunBlocking
 
 logger = logging.getLogger(__name__)
@@ -92,14 +91,17 @@ class _Loaded:
 
 
 class JournalCoordinator:
-    """The coordinator of a journal partition that this broker leads. `start` it, and `close` it when it is led here no more."""
+    """The coordinator of a journal partition that this broker leads. `start` it, and `close` it when it is led here no more.
+
+    new_files: returns the files of a load, which no other one uses: a thread of a load that was given up may write yet.
+    """
 
     def __init__(
         self,
         partition: Partition,
         host: DelayedHost,
         targets: Targets,
-        files: BucketFiles,
+        new_files: Callable[[], BucketFiles],
         room: Room,
         metrics: Metrics,
         reach: Callable[[Enum], None],
@@ -107,7 +109,7 @@ class JournalCoordinator:
         self.partition = partition
         self._host = host
         self._targets = targets
-        self._files = files
+        self._new_files = new_files
         self._room = room
         self._metrics = metrics
         self._reach = reach
@@ -134,8 +136,7 @@ class JournalCoordinator:
             loaded.rounds.close()
             loaded.delivery.close()
             loaded.hand_ins.close()
-            with contextlib.suppress(OSError):
-                loaded.state.index.close()
+            _remove_files(loaded.state)
 
     def _load_soon(self) -> None:
         if not self._is_closed:
@@ -214,7 +215,7 @@ class JournalCoordinator:
         while not self._is_closed:
             try:
                 state = await self._host.run_blocking(self._read_journal)
-                rows = [(each, await self._read(each.offsets)) for each in state.hand_overs.open.values()]
+                rows = [(each, await self._read_opened(each)) for each in state.hand_overs.open.values()]
                 break
             except (KafkaLakeError, OSError) as error:
                 logger.warning(
@@ -228,7 +229,9 @@ class JournalCoordinator:
     def _read_journal(self) -> JournalState:
         """Return the state as of the high watermark. Blocks."""
         log = self.partition.log
-        state = JournalState(log.log_start_offset, DueIndex(self._host.clock.now_ms(), self._files, IN_MEMORY_MAX))
+        state = JournalState(
+            log.log_start_offset, DueIndex(self._host.clock.now_ms(), self._new_files(), IN_MEMORY_MAX)
+        )
         while state.position < log.high_watermark and not self._is_closed:
             state.skip(log.log_start_offset)
             begin = state.position
@@ -240,36 +243,25 @@ class JournalCoordinator:
             except CorruptSegmentError as error:
                 logger.warning("journal of delayed delivery is read around damage error=%s", error)
             if state.position == begin:
-                self._take_in(state, FOLLOW_BYTES)
+                take_in(self.partition, state, FOLLOW_BYTES)
+        if self._is_closed:
+            _remove_files(state)
         return state
 
-    def _take_in(self, state: JournalState, max_bytes: int) -> tuple[MessageSet, Entries]:
-        """Let the state follow the next messages, and return them with the new entries. Raise `KafkaLakeError` if that fails."""
-        state.skip(self.partition.log.log_start_offset)
-        messages = self._next_messages(state.position, max_bytes)
-        if len(messages):
-            return messages, state.follow(messages)
-        state.skip(self.partition.log.high_watermark)
-        return messages, NO_ENTRIES
-
-    def _next_messages(self, position: int, max_bytes: int) -> MessageSet:
-        """Return the next messages of the journal, those behind damage if there is any. It is logged."""
-        log = self.partition.log
+    async def _read_opened(self, intent: Note) -> WaitingRows | None:
+        """Return the records of an open intent, None if they are damaged: the target may have them or not."""
         try:
-            return log.read(position, max_bytes)
+            return await self._read(intent.offsets)
         except CorruptSegmentError as error:
-            messages = log.read_behind_damage(position, max_bytes)
             logger.error(
-                "damaged journal topic=%s partition=%d offsets=[%d, %d) error=%s",
-                self.partition.topic.name,
-                self.partition.index,
-                position,
-                messages.base_offset if len(messages) else log.high_watermark,
+                "delayed records damaged that may have been delivered target=%s offsets=%s error=%s",
+                intent.target,
+                intent.offsets.tolist()[:10],
                 error,
             )
-            return messages
+            return None
 
-    def _begin(self, state: JournalState, opened: Sequence[tuple[Note, WaitingRows]]) -> None:
+    def _begin(self, state: JournalState, opened: Sequence[tuple[Note, WaitingRows | None]]) -> None:
         """Serve the partition, and repeat the intents that are open."""
         if self._is_closed:
             return
@@ -311,7 +303,8 @@ class JournalCoordinator:
             state.claim(note.offsets)
         self._host.purgatory.observe(self.partition, self._moved)
         for note, rows in opened:
-            delivery.resume(note, rows)
+            if rows is not None:
+                delivery.resume(note, rows)
         logger.info("delayed records loaded partition=%s waiting=%d", self.partition.name, len(state.waiting))
         self._follow_soon()
 
@@ -366,7 +359,7 @@ class JournalCoordinator:
         """Take in a part of what was appended, and return whether it could be read."""
         if loaded.state.position < self.partition.log.high_watermark:
             try:
-                messages, added = self._take_in(loaded.state, FOLLOW_BYTES)
+                messages, added = take_in(self.partition, loaded.state, FOLLOW_BYTES)
             except KafkaLakeError as error:
                 logger.error("journal of delayed delivery not read partition=%s error=%s", self.partition.name, error)
                 return False
@@ -389,3 +382,8 @@ class JournalCoordinator:
         log = self.partition.log
         found: WaitingRows = await self._host.run_blocking(lambda: read_waiting(log, offsets, log.high_watermark))
         return found
+
+
+def _remove_files(state: JournalState) -> None:
+    with contextlib.suppress(OSError):
+        state.index.close()

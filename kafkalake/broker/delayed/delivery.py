@@ -32,7 +32,7 @@ from kafkalake.broker.delayed.rows import WaitingRows, delivered_batch
 from kafkalake.broker.delayed.targets import OUT_OF_SEQUENCE, REFUSED, TOO_LARGE, UNKNOWN, Targets
 from kafkalake.clock import Clock
 from kafkalake.delayed_journal import NOWHERE, Kind, Note, Reason, encode_notes, note
-from kafkalake.errors import KafkaError, UnknownTopicIdError, error_for_code
+from kafkalake.errors import KafkaError, KafkaLakeError, UnknownTopicIdError, error_for_code
 from kafkalake.record.arrays import Int64s
 from kafkalake.record.batch import ProducerBatch
 
@@ -344,16 +344,21 @@ class Delivery:
     # Dead letters
 
     def _give_up(self, hand_over: _HandOver, rows: WaitingRows, error: KafkaError) -> None:
-        """Withdraw an intent, and hand its records over to the dead-letter topic. Those behind them follow if the topic is gone."""
+        """Withdraw an intent, and hand its records over to the dead-letter topic. Those behind them follow if the topic is gone.
+
+        If it is the dead-letter topic that is gone, there is another one.
+        """
         target = hand_over.note.target
         logger.error("delayed records not delivered target=%s records=%d error=%s", target, len(rows), error)
-        if hand_over.note.reason is Reason.DEAD_LETTERED:
+        is_dead = hand_over.note.reason is Reason.DEAD_LETTERED
+        if is_dead and not isinstance(error, UNKNOWN):
             self._send_later(hand_over, error)
             return
         self._write_instead(hand_over, hand_over.note._replace(offsets=_NONE), None)
-        parts = [_Queued(rows, error.code)]
+        parts = [_Queued(rows, hand_over.note.error_code if is_dead else error.code)]
         if isinstance(error, UNKNOWN):
-            parts += [_Queued(each.rows, UnknownTopicIdError.code) for each in self._queues.pop(target, ())]
+            behind = self._queues.pop(target, ())
+            parts += [_Queued(each.rows, each.error_code or UnknownTopicIdError.code) for each in behind]
         self._run(self._to_dead_letters(parts))
 
     def _run(self, work: Coroutine[object, object, None]) -> None:
@@ -366,7 +371,7 @@ class Delivery:
         while not self.is_closed:
             try:
                 target = await self._targets.dead_letter()
-            except KafkaError as error:
+            except (KafkaLakeError, OSError) as error:
                 logger.warning("no dead-letter topic for delayed records, to be repeated error=%s", error)
                 await asyncio.sleep(_pause_ms(failures) / 1000)
                 failures += 1

@@ -34,6 +34,8 @@ from kafkalake.topic_partition import PartitionId
 
 DEAD_LETTERS = "__delayed_dead_letter"
 """The topic of records that cannot be delivered."""
+MESSAGE_BYTES_MAX = (1 << 31) - 1
+"""`max.message.bytes` of the topics that take any record."""
 
 
 class HandOverHost(Protocol):
@@ -111,7 +113,7 @@ class LeaderTargets:
         """Return the partition for records that cannot be delivered. Create its topic if need be. Raise `KafkaError`."""
         topic = self._host.topics.find(DEAD_LETTERS)
         if topic is None:
-            new = NewTopic(DEAD_LETTERS, 1, config={"retention.ms": "-1"})
+            new = NewTopic(DEAD_LETTERS, 1, config={"max.message.bytes": str(MESSAGE_BYTES_MAX), "retention.ms": "-1"})
             try:
                 topic = await self._host.topic_admin.create(new, timeout_ms=self._host.config.request_timeout_ms)
             except TopicAlreadyExistsError:

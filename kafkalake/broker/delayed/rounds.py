@@ -21,7 +21,7 @@ from kafkalake.broker.delayed.payloads import Payloads, Room
 from kafkalake.broker.delayed.rows import WaitingRows, read_waiting, waiting_rows
 from kafkalake.clock import Clock
 from kafkalake.delayed_journal import Reason
-from kafkalake.errors import KafkaLakeError
+from kafkalake.errors import CorruptSegmentError, KafkaLakeError
 from kafkalake.record.arrays import Int64s
 from kafkalake.record.message_set import MessageSet
 from kafkalake.run_blocking import RunBlocking
@@ -145,13 +145,31 @@ class Rounds:
         free = entries[state.is_free(entries[:, OFFSET])]
         if len(free):
             try:
-                self._queue(await self._payloads.take(free[:, OFFSET]))
+                found = await self._undamaged(free[:, OFFSET])
             except KafkaLakeError:
                 state.index.add(free)
                 raise
+            for rows in found:
+                self._queue(rows)
         self._payloads.forget_before(int(entries[-1, DUE]))
         await self._delivery.have_room()
         return True
+
+    async def _undamaged(self, offsets: Int64s) -> list[WaitingRows]:
+        """Return the records at these offsets, in order and in parts, without those that are damaged: they keep no others back."""
+        try:
+            return [await self._payloads.take(offsets)]
+        except CorruptSegmentError as error:
+            if len(offsets) == 1:
+                logger.error(
+                    "a delayed record is damaged, and waits on log=%s offset=%d error=%s",
+                    self._log.directory,
+                    offsets[0],
+                    error,
+                )
+                return []
+        half = len(offsets) // 2
+        return await self._undamaged(offsets[:half]) + await self._undamaged(offsets[half:])
 
     def _queue(self, rows: WaitingRows) -> None:
         cancelled = self._state.cancels.are_cancelled(rows.batch.column("headers"), rows.fields)

@@ -10,6 +10,8 @@ import asyncio
 import os
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
+from itertools import count
 from typing import Protocol
 from uuid import UUID
 
@@ -19,6 +21,7 @@ from kafkalake.broker.coordination.journal_writer import JournalWriter
 from kafkalake.broker.delayed.coordinator import DelayedHost, JournalCoordinator, JournalDescription
 from kafkalake.broker.delayed.delivery import Metrics
 from kafkalake.broker.delayed.hand_ins import Done
+from kafkalake.broker.delayed.leader_targets import MESSAGE_BYTES_MAX
 from kafkalake.broker.delayed.payloads import Room
 from kafkalake.broker.delayed.targets import Targets
 from kafkalake.broker.partitions.topics import Topics
@@ -33,7 +36,6 @@ from kafkalake.world import World
 
 READ_AHEAD_BYTES_MAX = 64 << 20
 """The bytes of records that are read before they are due, of all journal partitions."""
-MESSAGE_BYTES_MAX = (1 << 31) - 1
 
 
 class ServiceHost(DelayedHost, CreatingHost, Protocol):
@@ -67,6 +69,7 @@ class DelayedService:
         }
         self._room = Room(READ_AHEAD_BYTES_MAX)
         self._coordinators: dict[int, JournalCoordinator] = {}
+        self._loads = count()
         self._creating = asyncio.Lock()
         self._is_stopped = False
 
@@ -108,10 +111,15 @@ class DelayedService:
             return
         if known is not None:
             known.close()
-        files = TemporaryFiles(partition.log.directory, self._host.world.files)
-        found = JournalCoordinator(partition, self._host, self._targets, files, self._room, self._metrics, self._reach)
+        new_files = partial(self._new_files, partition.log.directory)
+        found = JournalCoordinator(
+            partition, self._host, self._targets, new_files, self._room, self._metrics, self._reach
+        )
         self._coordinators[index] = found
         found.start()
+
+    def _new_files(self, directory: str) -> TemporaryFiles:
+        return TemporaryFiles(directory, self._host.world.files, f"{next(self._loads)}-")
 
     def resign(self, index: int) -> None:
         """Coordinate a partition no longer."""

@@ -34,6 +34,8 @@ from kafkalake.record.batch import ProducerBatch
 
 NO_DUE_TIME = -1
 """The due time of a record that cancels others."""
+LONGEST_MS = 100 * 365 * 86_400_000
+"""The longest delay, whatever the settings are: due times are timestamps, which query engines have in microseconds."""
 _NAMED_MAX = 10_000
 """Most records that an error names."""
 _EXPLAINED_MAX = 100
@@ -81,10 +83,11 @@ def _check(due: Int64s, now_ms: int, max_ms: int) -> None:
     if len(faulty):
         sentences = [_FAULTS[code] for code in due[faulty[:_EXPLAINED_MAX]].tolist()]
         raise _refusal(InvalidRecordError, faulty, sentences)
-    late = np.flatnonzero(due - now_ms > max_ms)
+    limit_ms, limit = min((max_ms, f"delay.max.ms={max_ms}"), (LONGEST_MS, "a hundred years"))
+    late = np.flatnonzero(due - now_ms > limit_ms)
     if len(late):
         sentences = [
-            f"it is due in {each - now_ms} ms, which is more than delay.max.ms={max_ms}"
+            f"it is due in {each - now_ms} ms, which is more than {limit}"
             for each in due[late[:_EXPLAINED_MAX]].tolist()
         ]
         raise _refusal(InvalidTimestampError, late, sentences)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -65,6 +66,7 @@ class TargetLogs:
         self.refused: dict[UUID, KafkaError] = {}
         """The answers of some targets to everything."""
         self.dead_letter_faults: list[KafkaError] = []
+        self.dead_letters = DEAD_LETTERS
         self.largest_bytes = 1 << 30
         self.always: KafkaError | None = None
         """The answer of all targets but the dead letters."""
@@ -82,9 +84,9 @@ class TargetLogs:
     def _append(
         self, target: PartitionId[UUID], batch: ProducerBatch, done: Callable[[KafkaError | None], None]
     ) -> None:
-        fault = self.faults.pop(0) if self.faults else None
+        fault = (self.faults.pop(0) if self.faults else None) or self.refused.get(target[0])
         if target[0] != DEAD_LETTERS:
-            fault = fault or self.refused.get(target[0]) or self.always
+            fault = fault or self.always
             if len(batch.body) > self.largest_bytes:
                 fault = MessageTooLargeError()
         if fault is not None:
@@ -103,7 +105,7 @@ class TargetLogs:
     async def dead_letter(self) -> PartitionId[UUID]:
         if self.dead_letter_faults:
             raise self.dead_letter_faults.pop(0)
-        return DEAD_LETTERS, 0
+        return self.dead_letters, 0
 
     def lose_all(self, target: PartitionId[UUID]) -> None:
         """A target has none of its records, and another log, that has none of its producers either."""
@@ -157,6 +159,7 @@ class DelayedWorld:
         self.twice = False
         self.appended = 0
         self.read_faults: list[Exception] = []
+        self._loads = count()
         self.coordinator = self._start()
 
     # The parts of a broker
@@ -201,8 +204,12 @@ class DelayedWorld:
     # What happens to it
 
     def _start(self) -> JournalCoordinator:
-        files = TemporaryFiles(str(self._directory / "journal"), self.led.files)
-        return JournalCoordinator(self.led.partition, self, self.targets, files, Room(1 << 20), self.seen, self._reach)
+        def new_files() -> TemporaryFiles:
+            return TemporaryFiles(str(self._directory / "journal"), self.led.files, f"{next(self._loads)}-")
+
+        return JournalCoordinator(
+            self.led.partition, self, self.targets, new_files, Room(1 << 20), self.seen, self._reach
+        )
 
     def restart(self) -> None:
         """Another coordinator takes over."""

@@ -118,6 +118,12 @@ def test_a_delay_over_the_limit_is_refused_with_its_length(header: tuple[str, st
     assert [number for number, _ in e.value.record_errors] == [1]
 
 
+@pytest.mark.parametrize("header", [(DELIVER_AT, b"9" * 18), (DELIVER_AT, b"9" * 40), (DELAY_MS, b"9" * 19)])
+def test_no_settings_allow_a_time_that_no_timestamp_has(header: tuple[str, bytes]) -> None:
+    with pytest.raises(InvalidTimestampError, match="more than a hundred years"):
+        split_batch(record_batch([(5, None, b"v", [header])]), DelayRules((1 << 63) - 1), NOW)
+
+
 def test_a_batch_of_which_all_records_wait_leaves_a_header_with_its_offsets() -> None:
     delayed: Row = (5, b"k", b"v", [(DELAY_MS, b"10")])
     found = split_batch(record_batch([delayed] * 3, producer_id=7, epoch=0, sequence=5, attributes=4), RULES, NOW)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from broker.delayed.delayed_world import (
     DEAD_LETTERS,
     ORDERS,
     START_MS,
+    DelayedWorld,
     Sent,
     run,
     started,
@@ -17,12 +19,15 @@ from broker.delayed.delayed_world import (
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_overs import hand_over_producer_id
 from kafkalake.errors import (
+    InvalidRecordError,
     KafkaError,
     KafkaStorageError,
     NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
     RequestTimedOutError,
     UnknownTopicIdError,
 )
+from kafkalake.storage.temporary_files import TemporaryFiles
 
 SECOND = START_MS + 1_000
 TARGET = ORDERS, 0
@@ -375,5 +380,115 @@ def test_a_small_world_is_the_same_with_far_entries_in_files(tmp_path: Path, mon
         await world.pass_time(5 * 7_200_000, 600_000)
         assert world.targets.values() == [b"%02d" % number for number in sorted(range(20), key=lambda n: n % 5)]
         assert not list((tmp_path / "journal").glob("*.tmp"))
+
+    run(scenario())
+
+
+def test_a_load_that_was_given_up_does_not_write_into_the_files_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread may be at work still when the partition is led here again."""
+    monkeypatch.setattr("kafkalake.broker.delayed.coordinator.IN_MEMORY_MAX", 3)
+    far = [START_MS + 86_400_000 + 60_000 * number for number in range(12)]
+
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        for number, due in enumerate(far):
+            world.hand_in([Sent(b"%02d" % number, due)])
+            await world.pass_time(10, 10)
+        given_up = world.coordinator
+        given_up.close()
+        write, is_first = TemporaryFiles.write, True
+
+        def write_late(files: TemporaryFiles, name: str, position: int, data: bytes) -> None:
+            nonlocal is_first
+            if is_first:
+                is_first = False
+                world.coordinator = world._start()  # it loads all before the thread goes on
+                world.coordinator._begin(world.coordinator._read_journal(), [])
+                data = bytes(len(data))
+            write(files, name, position, data)
+
+        monkeypatch.setattr(TemporaryFiles, "write", write_late)
+        given_up._is_closed = False
+        given_up._read_journal()
+        assert not is_first
+        await world.pass_time(90_000_000, 600_000)
+        assert world.targets.values() == [b"%02d" % number for number in range(12)]
+
+    run(scenario())
+
+
+def damage(world: DelayedWorld, value: bytes) -> None:
+    """Change a value in the journal on the disk."""
+    (path,) = [each for each in Path(world.led.log.directory).glob("*.arrow") if value in each.read_bytes()]
+    data = bytearray(path.read_bytes())
+    data[data.index(value)] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_damaged_record_keeps_no_other_back(tmp_path: Path, restarts: bool) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        for number in range(20):
+            world.hand_in([Sent(b"value-%02d" % number, START_MS + 3_600_000)], (ORDERS, number % 2))
+            await world.pass_time(10, 10)
+        damage(world, b"value-07")
+        if restarts:
+            world.restart()
+        await world.pass_time(3_700_000, 60_000)
+        world.hand_in([Sent(b"later", world.clock.now_ms())])
+        await world.pass_time(5_000, 500)
+        delivered = [*world.targets.values(), *world.targets.values((ORDERS, 1))]
+        assert sorted(map(bytes, filter(None, delivered))) == sorted(
+            [b"later", *(b"value-%02d" % number for number in range(20) if number != 7)]
+        )
+        assert world.coordinator.describe().waiting == 1, "it is not forgotten"
+
+    run(scenario())
+
+
+def test_a_damaged_record_that_was_being_handed_over_keeps_no_other_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.targets.always = NotLeaderOrFollowerError()
+        world.hand_in([Sent(b"damaged", START_MS + 10)])
+        await world.pass_time(2_000, 100)
+        damage(world, b"damaged")
+        world.restart()
+        world.targets.always = None
+        await world.pass_time(5_000, 100)
+        assert world.coordinator.is_loaded
+        world.hand_in([Sent(b"next", START_MS)])
+        await world.pass_time(5_000, 100)
+        assert world.targets.values() == [b"next"]
+
+    run(scenario())
+
+
+def test_a_dead_letter_topic_that_is_deleted_is_replaced(tmp_path: Path) -> None:
+    another = UUID(int=99)
+
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.targets.always = InvalidRecordError()
+        world.targets.refused[DEAD_LETTERS] = UnknownTopicIdError()
+        world.targets.refused[another] = NotLeaderOrFollowerError()
+        for number in range(3):
+            world.hand_in([Sent(b"%d" % number, START_MS)])
+            await world.pass_time(1_000, 100)
+        world.targets.deleted.add(DEAD_LETTERS)
+        world.targets.dead_letters = another
+        world.targets.always = None
+        await world.pass_time(40_000, 500)
+        del world.targets.refused[another]
+        await world.pass_time(10_000, 500)
+        assert sorted(map(bytes, filter(None, world.targets.values((another, 0))))) == [b"0", b"1", b"2"]
+        reasons = {dict(row[3])["kafkalake-dead-letter-reason"] for row in world.targets.records((another, 0))}
+        assert reasons == {b"INVALID_RECORD"}
+        world.hand_in([Sent(b"next", START_MS)])
+        await world.pass_time(1_000, 100)
+        assert world.targets.values() == [b"next"]
 
     run(scenario())
