@@ -231,3 +231,19 @@ def test_the_jar_is_made_of_the_sources_beside_it(tmp_path: Path) -> None:
         register = jar.read("META-INF/services/org.apache.spark.sql.sources.DataSourceRegister").decode().strip()
     assert classes == {source.stem for source in directory.rglob("*.java")}
     assert register == "io.kafkalake.spark.KafkaLakeProvider"
+
+
+def test_the_classes_that_a_session_loads_ahead_are_those_of_this_spark() -> None:
+    import zipfile
+
+    directory = PROJECT / "kafkalake" / "spark" / "jvm"
+    listed = (directory / "first-query-classes").read_bytes()
+    missing = {name.replace(".", "/") + ".class" for name in listed.decode().splitlines()}
+    assert len(missing) > 1_500
+    with zipfile.ZipFile(directory / "kafkalake-spark.jar") as jar:
+        assert jar.read("io/kafkalake/spark/first-query-classes") == listed
+        missing -= set(jar.namelist())
+    for path in sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar")):
+        with zipfile.ZipFile(path) as jar:
+            missing -= set(jar.namelist())
+    assert not missing, "list_first_classes is to be run again"

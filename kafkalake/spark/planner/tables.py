@@ -9,7 +9,6 @@ from uuid import UUID
 from kafkalake.close_names import did_you_mean
 from kafkalake.config.avro_schema import is_avro
 from kafkalake.config.topic_values import VALUE_SCHEMA, AvroFormat, TopicValues, topic_values
-from kafkalake.config.value_schema import value_schema_sql
 from kafkalake.errors import LakeError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -35,10 +34,11 @@ def list_tables(question: Question) -> list[str]:
 
 
 def load_table(question: Question) -> dict[str, Any]:
-    """Return the columns (DDL), metadata columns, properties and id of a topic.
+    """Return the columns, metadata columns, properties and id of a topic.
 
-    metadata: Kafka's columns that they are, by name, with their types. typed: a note for the options of reads and writes, if
-    the columns are fields of the values. avro: how values are read that are not JSON.
+    columns: their names, types (in SQL) and comments. metadata: Kafka's columns that they are, by name, with their types. typed:
+    a note for the options of reads and writes, if the columns are fields of the values. avro: how values are read that are not
+    JSON.
     topic_id: None for a topic that is read as of the past.
 
     With `version` or `as_of_ms` raise `LakeError` if the lake cannot be read as of then, or has the topic only later. Raise
@@ -62,13 +62,19 @@ def load_table(question: Question) -> dict[str, Any]:
     values = TopicValues() if topic is None else topic_values(topic.config)
     metadata = metadata_columns([field.name for field in values.fields] or DDL)
     return {
-        "columns": value_schema_sql(values.fields) or kafka_ddl(headers=True, value_schema=None),
+        "columns": _columns(values),
         "typed": typed_note(topic.config) if topic is not None and values.fields else None,
         "avro": avro_answer(values.avro),
         "metadata": {name: {"source": source, "type": DDL[source]} for name, source in metadata.items()},
         "properties": {} if topic is None else _properties(topic, store),
         "topic_id": None if topic is None or is_past else encode_uuid(UUID(topic.topic_id)),
     }
+
+
+def _columns(values: TopicValues) -> list[dict[str, str | None]]:
+    if not values.fields:
+        return [{"name": name, "type": kind} for name, kind in DDL.items()]
+    return [{"name": field.name, "type": field.type.sql, "comment": field.comment} for field in values.fields]
 
 
 def _not_yet(topic: TopicRow, version: int | None) -> LakeError:

@@ -34,7 +34,8 @@ import scala.runtime.BoxedUnit;
 /**
  * Refuses statements that Spark would carry out on a catalogue's entry alone, and report as done: the topic would stay as it is.
  *
- * Spark finds it in every session that has the jar; for one that has a lake as a catalogue it starts the planning process. The two kinds of each command are those of Spark's own session catalogue and of one
+ * Spark finds it in every session that has the jar; for one that has a lake as a catalogue it starts the planning process, and makes ready
+ * what the first query needs. The two kinds of each command are those of Spark's own session catalogue and of one
  * in its place, such as Delta's.
  */
 public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider {
@@ -46,6 +47,7 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
     extensions.injectHintResolutionRule(SessionCatalogWrites::new);
     extensions.injectPlannerStrategy(session -> new AggregateStrategy());
     if (hasLake(SparkEnv.get())) {
+      FirstQuery.prepare();
       Planner.prepare();
     }
     extensions.injectCheckRule(

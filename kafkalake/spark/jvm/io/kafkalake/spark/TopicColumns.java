@@ -5,6 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
@@ -28,13 +29,20 @@ final class TopicColumns {
 
   /** Of the planner's answer to the question `load`. */
   static TopicColumns of(JsonNode loaded) {
-    StructType columns = StructType.fromDDL(loaded.get("columns").textValue());
+    StructType columns = new StructType();
+    for (JsonNode each : loaded.get("columns")) {
+      StructField column = field(each.get("name"), each.get("type"));
+      columns = columns.add(each.hasNonNull("comment") ? column.withComment(each.get("comment").textValue()) : column);
+    }
     TopicColumns found = new TopicColumns(columns, loaded.get("typed").textValue(), AvroValues.of(loaded.get("avro")));
     for (Map.Entry<String, JsonNode> each : loaded.get("metadata").properties()) {
-      StructType source = StructType.fromDDL(each.getValue().get("source").textValue() + " " + each.getValue().get("type").textValue());
-      found.metadata.put(each.getKey(), source.apply(0));
+      found.metadata.put(each.getKey(), field(each.getValue().get("source"), each.getValue().get("type")));
     }
     return found;
+  }
+
+  private static StructField field(JsonNode name, JsonNode type) {
+    return new StructField(name.textValue(), ColumnType.of(type.textValue()), true, Metadata.empty());
   }
 
   /** The same table with other columns: for a write that has some of them. */
