@@ -76,23 +76,41 @@ class Metrics:
         return found | {name: read() for name, read in tuple(self._gauges.items())}
 
 
-class PrometheusCollector:
-    """Metrics of a client for `prometheus_client.REGISTRY.register(PrometheusCollector("producer", producer.metrics))`."""
+Read = Callable[[], Mapping[str, float]]
+"""Returns the metrics of a client, as its method `metrics`."""
 
-    def __init__(
-        self, prefix: str, read: Callable[[], Mapping[str, float]], labels: Mapping[str, str] | None = None
-    ) -> None:
-        """`read` returns the metrics. labels: of all of them, as `{"client_id": "orders"}`."""
+
+class PrometheusCollector:
+    """Metrics of clients for `prometheus_client.REGISTRY.register(PrometheusCollector("producer", producer.metrics))`.
+
+    Clients of one prefix share a collector: `add`. Totals are counters, all others gauges.
+    """
+
+    def __init__(self, prefix: str, read: Read, labels: Mapping[str, str] | None = None) -> None:
+        """labels: of all metrics of this client, as `{"client_id": "orders"}`."""
         self._prefix = prefix
-        self._read = read
-        self._labels = dict(labels or {})
+        self._names = sorted(labels or {})
+        self._clients: list[tuple[Read, list[str]]] = []
+        self.add(read, labels)
+
+    def add(self, read: Read, labels: Mapping[str, str] | None = None) -> None:
+        """Show another client too. Raise `ValueError` if it has not the same names of labels, or the labels of another one."""
+        given = labels or {}
+        values = [given[name] for name in sorted(given)]
+        if sorted(given) != self._names or any(values == known for _, known in self._clients):
+            raise ValueError(f"clients of one collector differ by the labels {self._names}, and have no others")
+        self._clients.append((read, values))
 
     def collect(self) -> Iterator[Any]:
-        """Yield a gauge for each metric, as `prometheus-client` asks for them. Needs that package."""
-        from prometheus_client.core import GaugeMetricFamily
+        """Yield a family for each metric, as `prometheus-client` asks for them. Needs that package."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        for name, value in sorted(self._read().items()):
-            text = f"{self._prefix}_{name}".replace("-", "_")
-            family = GaugeMetricFamily(text, f"{name} of the {self._prefix}", labels=list(self._labels))
-            family.add_metric(list(self._labels.values()), value)
-            yield family
+        families: dict[str, Any] = {}
+        for read, values in tuple(self._clients):
+            for name, value in read().items():
+                if name not in families:
+                    kind = CounterMetricFamily if name.endswith("-total") else GaugeMetricFamily
+                    text = f"{self._prefix}_{name}".replace("-", "_")
+                    families[name] = kind(text, f"{name} of the {self._prefix}", labels=self._names)
+                families[name].add_metric(values, value)
+        yield from (families[name] for name in sorted(families))

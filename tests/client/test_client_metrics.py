@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
+import threading
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 from simulated_producer import SimulatedProducer
 
+import kafkalake
 from kafkalake.client.errors import BufferExhaustedError, ClientTimeoutError
 from kafkalake.client.metrics import Metrics, PrometheusCollector
 from kafkalake.errors import BrokerUnavailableError, KafkaError, KafkaLakeError
@@ -52,18 +53,33 @@ def test_every_error_has_a_code_and_says_whether_it_may_pass() -> None:
     }
 
 
-class Family:
-    def __init__(self, name: str, text: str, labels: list[str]) -> None:
-        self.shown: tuple[Any, ...] = (name, labels)
+def test_prometheus_scrapes_the_metrics_of_several_clients() -> None:
+    registry = CollectorRegistry(auto_describe=True)
+    numbers = {"record-send-total": 3.0, "batch-size-avg": 2.5, "buffer-total-bytes": 7}
+    collector = PrometheusCollector("producer", lambda: numbers, {"client_id": 'a"b', "team": "x"})
+    registry.register(collector)
+    collector.add(lambda: {"record-send-total": 4.0}, {"team": "x", "client_id": "c"})
+    for labels in ({"team": "x", "client_id": "c"}, {"client_id": "d"}, None):
+        with pytest.raises(ValueError, match="client_id"):
+            collector.add(dict, labels)
+    shown = {family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())}
+    assert {name: family.type for name, family in shown.items()} == {
+        "producer_batch_size_avg": "gauge",
+        "producer_buffer_total_bytes": "gauge",
+        "producer_record_send": "counter",
+    }
+    samples = [(each.name, each.labels["client_id"], each.value) for each in shown["producer_record_send"].samples]
+    assert samples == [("producer_record_send_total", 'a"b', 3.0), ("producer_record_send_total", "c", 4.0)]
 
-    def add_metric(self, labels: list[str], value: float) -> None:
-        self.shown += (labels, value)
 
-
-def test_prometheus_gets_gauges(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("prometheus_client.core")
-    monkeypatch.setattr(module, "GaugeMetricFamily", Family, raising=False)
-    monkeypatch.setitem(sys.modules, "prometheus_client", ModuleType("prometheus_client"))
-    monkeypatch.setitem(sys.modules, "prometheus_client.core", module)
-    collector = PrometheusCollector("producer", lambda: {"record-send-total": 3.0}, {"client_id": "a"})
-    assert [each.shown for each in collector.collect()] == [("producer_record_send_total", ["client_id"], ["a"], 3.0)]
+def test_metrics_of_a_consumer_are_for_any_thread_and_outlive_it() -> None:
+    reader = kafkalake.Consumer(bootstrap_servers="127.0.0.1:1")
+    reader.assign([("t", 0)])
+    found: list[dict[str, float]] = []
+    with reader._using():
+        thread = threading.Thread(target=lambda: found.append(reader.metrics()))
+        thread.start()
+        thread.join(10)
+    reader.close()
+    assert found[0]["assigned-partitions"] == 1
+    assert reader.metrics().keys() == found[0].keys()

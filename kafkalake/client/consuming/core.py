@@ -317,7 +317,7 @@ class ConsumerCore:
 
     def metrics(self) -> dict[str, float]:
         """Return numbers by name."""
-        states = self.subscriptions.partitions.values()
+        states = tuple(self.subscriptions.partitions.values())  # other threads ask too
         lags = [lag for each in states if (lag := each.lag(self._settings.is_read_committed)) is not None]
         gauges = {"records-lag-max": max(lags, default=0), "assigned-partitions": len(states)}
         recent = {} if self._metrics is None else self._metrics.snapshot(self._now_ms)
