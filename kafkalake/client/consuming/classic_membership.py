@@ -243,6 +243,10 @@ class ClassicMembership:
         """Return whether the coordinator has not answered for a session timeout: it may be another broker now."""
         return self._is_member and now_ms - self._heard_ms >= self._settings.session_timeout_ms
 
+    def begin_session(self, now_ms: int) -> None:
+        """See `Membership`."""
+        self._heard_ms = now_ms
+
     # Joining
 
     def _prepare(self) -> None:

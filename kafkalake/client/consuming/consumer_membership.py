@@ -186,7 +186,7 @@ class ConsumerMembership:
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """See `Membership`."""
-        if self._is_away or self._is_asking or self._error is not None:
+        if self._is_away or self._is_asking or self._is_fenced or self._error is not None:
             return None
         due_ms = now_ms if self._must_beat else self._beaten_ms + self._interval_ms
         return max(due_ms, self._retry_at_ms)
@@ -194,6 +194,9 @@ class ConsumerMembership:
     def is_silent(self, now_ms: int) -> bool:
         """Return False: a lost response is noticed by its own timeout."""
         return False
+
+    def begin_session(self, now_ms: int) -> None:
+        """Do nothing."""
 
     # Reconciliation
 

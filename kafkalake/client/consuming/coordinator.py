@@ -29,7 +29,9 @@ class Coordinator:
         if self.node_id is not None or self._is_asking or now_ms < self._retry_at_ms or self.error is not None:
             return
         node_id = self._network.any_node(now_ms)
-        if node_id is not None:
+        if node_id is None:
+            self._retry_at_ms = self._network.chance_ms(now_ms)
+        else:
             self._is_asking = True
             message = FindCoordinatorRequest(key=self._group_id, key_type=GROUP)
             self._network.send(node_id, FIND_COORDINATOR, message, now_ms, done=self._found)

@@ -111,10 +111,12 @@ class ConsumerCore:
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """See `Machine`."""
         deadlines = [self._network.next_deadline_ms(now_ms), self._lookups.next_deadline_ms()]
-        if self._membership is not None and self._is_by_group:
-            deadlines.append(self._membership.next_deadline_ms(now_ms))
         if self._commits is not None and self._coordinator is not None:
-            deadlines += [self._commits.next_deadline_ms(), self._coordinator.next_deadline_ms()]
+            deadlines.append(self._commits.next_deadline_ms())
+            if self._needs_coordinator():
+                deadlines.append(self._coordinator.next_deadline_ms())
+            if self._membership is not None and self._is_by_group and self._coordinator.node_id is not None:
+                deadlines.append(self._membership.next_deadline_ms(now_ms))
         deadlines += [
             state.retry_at_ms for state in self.subscriptions.partitions.values() if state.retry_at_ms > now_ms
         ]
@@ -210,8 +212,9 @@ class ConsumerCore:
         membership, coordinator = self._membership, self._coordinator
         if membership is None or coordinator is None or not self._is_by_group:
             return
-        if membership.is_silent(now_ms):
+        if coordinator.node_id is not None and membership.is_silent(now_ms):
             coordinator.lose(now_ms)
+            membership.begin_session(now_ms)
         if coordinator.node_id is not None:
             for request in membership.requests(now_ms):
                 self._send_to_coordinator(request, coordinator.node_id, now_ms)

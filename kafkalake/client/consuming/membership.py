@@ -118,6 +118,10 @@ class Membership(Protocol):
         """Return whether the coordinator has not answered for so long that it may be another broker now."""
         ...
 
+    def begin_session(self, now_ms: int) -> None:
+        """Count the time without an answer from now on: another coordinator is looked for."""
+        ...
+
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """Return when `requests` is due although nothing happened."""
         ...

@@ -109,6 +109,11 @@ class NetworkClient:
         found = self._least_loaded(list(self.metadata.cluster.nodes), now_ms)
         return self._least_loaded(bootstrap, now_ms) if found is None else found
 
+    def chance_ms(self, now_ms: int) -> int:
+        """Return when to call `any_node` again after it has returned None."""
+        pauses = (each.retry_at_ms for each in self._connections.values() if each.retry_at_ms > now_ms)
+        return min(pauses, default=now_ms + self._settings.retry_backoff_ms)
+
     def version(self, node_id: int, api: ClientApi[Q, A]) -> int | None:
         """Return the version of an API for a node, None before it is connected. Raise `UnsupportedVersionError`."""
         connection = self._connection(node_id)
@@ -286,7 +291,7 @@ class NetworkClient:
         """Yield when a refresh that is due may find a broker, if it is not for a connection's progress to decide."""
         node_id = self.any_node(now_ms)
         if node_id is None:
-            yield from (each.retry_at_ms for each in self._connections.values() if each.retry_at_ms > now_ms)
+            yield self.chance_ms(now_ms)
         elif self._connection(node_id).state in (State.READY, State.CLOSED):
             yield now_ms
 

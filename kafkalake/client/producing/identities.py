@@ -96,10 +96,11 @@ class IdempotentIdentity:
         """Ask for a producer id, or raise the epoch, if that is due."""
         self._sequences.resolve()
         self._sequences.raise_epoch()
-        if self._sequences.identity.is_valid or self._is_asked or self._retry_at_ms > now_ms or not self._is_needed:
+        if not self._waits or self._retry_at_ms > now_ms:
             return
         node_id = self._client.any_node(now_ms)
         if node_id is None:
+            self._retry_at_ms = self._client.chance_ms(now_ms)
             return
         self._is_asked = True
         request = InitProducerIdRequest(transaction_timeout=2**31 - 1)
@@ -111,8 +112,12 @@ class IdempotentIdentity:
 
     def next_deadline_ms(self) -> int | None:
         """Return when a producer id is asked for again."""
-        waits = self._is_needed and not self._sequences.identity.is_valid and not self._is_asked
-        return self._retry_at_ms if waits else None
+        return self._retry_at_ms if self._waits else None
+
+    @property
+    def _waits(self) -> bool:
+        """Return whether an id is to be asked for: not after an error that stays."""
+        return self._is_needed and not self._is_asked and self.error is None and not self._sequences.identity.is_valid
 
     def may_send(self, batch: Batch) -> bool:
         """Return whether a batch may be sent now."""

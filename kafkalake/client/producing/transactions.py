@@ -214,7 +214,9 @@ class Transactions:
         if step.key is not None and step.key not in self._coordinators:
             step = find(step.key)
         node_id = self._client.any_node(now_ms) if step.key is None else self._coordinators[step.key]
-        if node_id is not None:
+        if node_id is None:
+            self._retry_at_ms = self._client.chance_ms(now_ms)
+        else:
             self._send(step, node_id, now_ms)
 
     def next_deadline_ms(self) -> int | None:
