@@ -15,6 +15,8 @@ from faulty_files import FaultyFiles
 from record_batches import simple_batch
 from storage.partition_logs import append
 
+from kafkalake.broker.partitions.fetchers import INLINE_BYTES
+from kafkalake.broker.partitions.followers import Follower
 from kafkalake.broker.partitions.leader_replicas import FetchedReplica
 from kafkalake.errors import KafkaStorageError, UnknownTopicIdError
 from kafkalake.storage.generations import RewrittenSegment
@@ -176,6 +178,39 @@ def test_an_error_of_one_partition_delays_no_other_and_its_pause_grows(tmp_path:
         del pairs.leaders.refused[TOPIC, 1]
         await pairs.advance(1_000)
         await pairs.until(lambda: logs[1].high_watermark == 3)
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+def test_an_unexpected_error_while_answers_are_applied_holds_up_no_partition_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        logs = [(pairs.log("leader", number), pairs.log("follower", number)) for number in range(3)]
+        advanced, failures = pairs.fetchers.reads.advanced, 1
+
+        def fail(follower: Follower, appended_bytes: int) -> None:
+            nonlocal failures
+            if failures > 0:
+                failures -= 1
+                raise RuntimeError("injected")
+            advanced(follower, appended_bytes)
+
+        monkeypatch.setattr(pairs.fetchers.reads, "advanced", fail)
+        for number, (leader, log) in enumerate(logs):
+            fill(leader, 1, 3, size=INLINE_BYTES // 4)  # together they are applied in a thread
+            pairs.leaders.lead((TOPIC, number), leader, 1)
+            pairs.follow(log, 1, number)
+        for again in (1, 1, 0):
+            while failures or not all(has_all(log, leader) for leader, log in logs):
+                await pairs.advance(1_000)
+                await asyncio.sleep(0.001)  # for the threads
+            failures = again
+            for leader, _ in logs:
+                append(leader, simple_batch([bytes(INLINE_BYTES // 2)]), epoch=1)
+            pairs.leaders.appended()
         await pairs.fetchers.stop_all()
 
     run(test)

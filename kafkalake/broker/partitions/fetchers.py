@@ -263,7 +263,12 @@ class _Fetcher:
         self._pause_ms = 0
         async with self._applying:
             now_ms = self._fetchers.clock.monotonic_ms()
-            await self._apply([pair for each in answers if (pair := self._addressee(each, asked, now_ms))])
+            try:
+                await self._apply([pair for each in answers if (pair := self._addressee(each, asked, now_ms))])
+            except Exception:
+                logger.exception("answers not applied leader=%d", self._leader_id)
+                self._changed.update(dict.fromkeys(asked))
+                self._pause(KafkaError())
 
     def _addressee(
         self, fetched: FetchedReplica, asked: Mapping[ReplicaId, AskedReplica], now_ms: int
