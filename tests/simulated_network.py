@@ -11,6 +11,7 @@ from kafkalake.client.address import Address
 from kafkalake.client.network.machine import Connect, Disconnect, Machine, Write
 from kafkalake.client.requests import API_VERSIONS, METADATA, ClientApi
 from kafkalake.errors import BrokerRefusedError, ConnectionLostError
+from kafkalake.wire.column_feature import FEATURE
 from kafkalake.wire.messages.cluster import (
     ApiVersion,
     ApiVersionsResponse,
@@ -18,6 +19,7 @@ from kafkalake.wire.messages.cluster import (
     MetadataResponse,
     NodeEndpoint,
     PartitionMetadata,
+    SupportedFeatureKey,
     TopicMetadata,
 )
 from kafkalake.wire.messages.codec import decode_request, encode_response, read_header
@@ -44,6 +46,7 @@ class SimulatedBroker:
     node_id: int
     handlers: dict[ClientApi[Any, Any], Handler] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
+    takes_columns: bool = False
     is_up: bool = True
     requests: list[Message] = field(default_factory=list)
 
@@ -68,6 +71,7 @@ class SimulatedBroker:
             api_keys=[*keys, ApiVersion(api_key=18, min_version=0, max_version=3)],
             finalized_features_epoch=0,
             finalized_features=features,
+            supported_features=[SupportedFeatureKey(name=FEATURE, min_version=1, max_version=1)] * self.takes_columns,
         )
 
 
@@ -130,7 +134,7 @@ class SimulatedNetwork:
         elif isinstance(action, Disconnect):
             self._links.pop(action.node_id, None)
         elif action.node_id in self._links:
-            answer = self._links[action.node_id].answer(action.data)
+            answer = self._links[action.node_id].answer(b"".join(action.parts))
             if answer and not self.is_answering:
                 self._held.append((action.node_id, answer))
             elif answer:

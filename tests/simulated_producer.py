@@ -15,6 +15,7 @@ from kafkalake.client.producing.batch import OnDelivery, RecordFuture
 from kafkalake.client.producing.core import ProducerCore, ProducerParts
 from kafkalake.client.requests import INIT_PRODUCER_ID, PRODUCE
 from kafkalake.record import layout as at
+from kafkalake.wire.batch_header import MAGIC, MAGIC_COLUMNS
 from kafkalake.wire.messages.records import (
     LeaderIdAndEpoch,
     PartitionProduceResponse,
@@ -23,7 +24,7 @@ from kafkalake.wire.messages.records import (
     TopicProduceResponse,
 )
 from kafkalake.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
-from kafkalake.wire.record_batch import decode_fetched
+from kafkalake.wire.record_batch import decode_fetched, decode_produced
 
 NOT_LEADER, OUT_OF_ORDER, UNKNOWN_PRODUCER, INVALID_EPOCH = 6, 45, 59, 47
 REMEMBERED_BATCHES = 5
@@ -34,15 +35,20 @@ Fault = Callable[[str, int], int]
 
 @dataclass
 class ModelLog:
-    """One partition: its values in order, and per producer id the epoch and the newest batches (first sequence, count, offset)."""
+    """One partition: its values in order, and per producer id the epoch and the newest batches (first sequence, count, offset).
+
+    columns: of each batch that came, whether it was one of columns.
+    """
 
     values: list[bytes] = field(default_factory=list)
     start_offset: int = 0
+    columns: list[bool] = field(default_factory=list)
     producers: dict[int, tuple[int, deque[tuple[int, int, int]]]] = field(default_factory=dict)
 
     def append(self, data: bytes) -> tuple[int, int]:
         """Return (error code, base offset)."""
-        (batch,) = decode_fetched(data)
+        self.columns.append(data[MAGIC] == MAGIC_COLUMNS)
+        batch = decode_produced(data) if self.columns[-1] else next(decode_fetched(data))
         header = batch.header.tolist()
         values = batch.to_arrow().column("value").to_pylist()
         producer_id, epoch, sequence = header[at.PRODUCER_ID], header[at.PRODUCER_EPOCH], header[at.BASE_SEQUENCE]

@@ -20,7 +20,10 @@ from kafkalake.client.requests import (
     encode_request,
 )
 from kafkalake.errors import UnsupportedVersionError, error_for_code
+from kafkalake.wire.column_feature import FEATURE, LEVEL
 from kafkalake.wire.messages.cluster import OWN_SOFTWARE, ApiVersionsRequest, ApiVersionsResponse
+from kafkalake.wire.messages.records import ProduceRequest
+from kafkalake.wire.produce_encoding import encode_produce
 
 LARGEST_RESPONSE_BYTES = 256 * 1024 * 1024
 _LARGEST_VERSIONS_BYTES = 1024 * 1024
@@ -49,6 +52,8 @@ class Exchange:
         self._has_versions = False
         self.features: dict[str, int] = {}
         """Finalized levels of the cluster's features by name, once the versions are known (KIP-584)."""
+        self.takes_columns = False
+        """Whether the broker takes batches of columns, once the versions are known."""
 
     def version(self, api: ClientApi[Q, A]) -> int:
         """Return the highest version of `api` that both sides support. Raise `UnsupportedVersionError` if there is none."""
@@ -68,14 +73,26 @@ class Exchange:
 
     def encode(self, api: ClientApi[Q, A], message: Q) -> tuple[Pending[Q, A], bytes]:
         """Return a request, and its frame with size. Raise `UnsupportedVersionError`."""
-        version = self.version(api)
-        correlation_id = self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
+        version, correlation_id = self.version(api), self._next_id()
         frame = encode_request(api, version, correlation_id, self._client_id, message)
         return Pending(api, version, correlation_id), frame
+
+    def encode_parts(self, api: ClientApi[Q, A], message: Q) -> tuple[Pending[Q, A], list[Buffer]]:
+        """Do what `encode` does, without copying the record batches of a Produce request."""
+        if not isinstance(message, ProduceRequest):
+            pending, frame = self.encode(api, message)
+            return pending, [frame]
+        version, correlation_id = self.version(api), self._next_id()
+        parts = encode_produce(version, correlation_id, self._client_id, message)
+        return Pending(api, version, correlation_id), parts
 
     def decode(self, pending: Pending[Q, A], data: Buffer) -> A:
         """Return the response in a frame without its size. Raise `MalformedResponseError`."""
         return decode_response(pending.api, pending.version, pending.correlation_id, data)
+
+    def _next_id(self) -> int:
+        self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
+        return self._next_correlation_id
 
     def response_size(self, prefix: Buffer) -> int:
         """Return the size of a response, before which `prefix` came. Raise `MalformedResponseError` if no response has it."""
@@ -106,5 +123,8 @@ class Exchange:
             raise error_for_code(answer.error_code, f"{self._address} refused to name its API versions")
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
         self.features = {each.name: each.max_version_level for each in answer.finalized_features}
+        self.takes_columns = any(
+            each.name == FEATURE and each.max_version >= LEVEL for each in answer.supported_features
+        )
         self._has_versions = True
         return True

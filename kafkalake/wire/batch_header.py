@@ -31,6 +31,8 @@ BEFORE_BATCH_LENGTH = 12
 """Bytes not counted by the field `batch length`."""
 
 MAGIC_2 = 2
+MAGIC_COLUMNS = 100
+"""Columns follow instead of records: `column_batch`. A broker that does not know a magic refuses the batch."""
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 

@@ -36,6 +36,8 @@ BAD_RECORD_LENGTH, BAD_RECORD, BAD_OFFSET_DELTA, BAD_HEADER_COUNT, BAD_HEADER_KE
     17,
 )
 TIMESTAMP_OUT_OF_RANGE, BODY_TOO_LARGE, BAD_CONTROL_RECORD = 18, 19, 20
+BAD_COLUMNS, BAD_COLUMN_ENDS, BAD_COLUMN_NULLS = 21, 22, 23
+"""Of a batch of columns, see `column_batch`."""
 
 # `numbers`: int64[NUMBERS], filled by a kernel: a layout, a header, and a few results.
 FIRST_HEADER_FIELD = at.LAYOUT_SIZE
@@ -85,10 +87,10 @@ def _check_produced(data: Bytes, position: int) -> int:
 
 
 @compiled()
-def _check_batch(data: Bytes, position: int, end: int, produced: int) -> int:
+def _check_batch(data: Bytes, position: int, end: int, produced: int, magic: int) -> int:
     if end - position < wire.RECORDS:
         return CORRUPT_LENGTH
-    if load_u8(data, position + wire.MAGIC) != wire.MAGIC_2:
+    if load_u8(data, position + wire.MAGIC) != magic:
         return BAD_MAGIC
     if big_i32(data, position + wire.BATCH_LENGTH) != end - position - wire.BEFORE_BATCH_LENGTH:
         return CORRUPT_LENGTH
@@ -430,16 +432,22 @@ def _read_records(records: Bytes, begin: int, end: int, produced: int, numbers: 
     return OK
 
 
+@compiled()
+def check_header(data: Bytes, position: int, end: int, produced: bool, magic: int, numbers: Int64s) -> int:
+    """Do what `check_batch` does, for a batch with this magic."""
+    status = _check_batch(data, position, end, produced, magic)
+    if status == OK:
+        _read_header(data, position, numbers)
+    return int(status)
+
+
 @compiled("int64(view, int64, int64, boolean, int64[::1])")
 def check_batch(data: Bytes, position: int, end: int, produced: bool, numbers: Int64s) -> int:
     """Check header and checksum of the batch `data[position:end]` (uint8) and unpack the header into `numbers`.
 
     `produced`: the batch comes from a client, which may not set offsets, write control batches or use log append time.
     """
-    status = _check_batch(data, position, end, produced)
-    if status == OK:
-        _read_header(data, position, numbers)
-    return status
+    return check_header(data, position, end, produced, wire.MAGIC_2, numbers)
 
 
 @compiled("int64(view, int64, int64, boolean, int64[::1], uint8[::1])")
@@ -451,8 +459,7 @@ def read_records(records: Bytes, begin: int, end: int, produced: bool, numbers: 
 @compiled("int64(view, int64, int64, boolean, int64[::1], uint8[::1])")
 def read_batch(data: Bytes, position: int, end: int, produced: bool, numbers: Int64s, out: Bytes) -> int:
     """Run `check_batch` and `read_records` on an uncompressed batch. Fills layout, header and `ROOM` of `numbers`."""
-    status = _check_batch(data, position, end, produced)
+    status = check_header(data, position, end, produced, wire.MAGIC_2, numbers)
     if status != OK:
         return status
-    _read_header(data, position, numbers)
     return _read_records(data, position + wire.RECORDS, end, produced, numbers, out)

@@ -312,6 +312,14 @@ def _write_control(headers: Int64s, b: int, out: Bytes, p: int) -> int:
 @compiled()
 def write_header(headers: Int64s, b: int, records: int, out: Bytes, position: int, end: int) -> None:
     """Write the 61-byte header before the records at `out[position + 61:end]`."""
+    write_fields(headers, b, records, out, position, end)
+    crc = finish(extend(START, out, position + wire.ATTRIBUTES, end))
+    store_big_i32(out, position + wire.CRC, int(np.int64(crc)))
+
+
+@compiled()
+def write_fields(headers: Int64s, b: int, records: int, out: Bytes, position: int, end: int) -> None:
+    """Write the header without its checksum."""
     store_big_i64(out, position, headers[b, at.BASE_OFFSET])
     store_big_i32(out, position + wire.BATCH_LENGTH, end - position - wire.BEFORE_BATCH_LENGTH)
     store_big_i32(out, position + wire.PARTITION_LEADER_EPOCH, headers[b, at.LEADER_EPOCH])
@@ -324,8 +332,6 @@ def write_header(headers: Int64s, b: int, records: int, out: Bytes, position: in
     store_big_i16(out, position + wire.PRODUCER_EPOCH, headers[b, at.PRODUCER_EPOCH])
     store_big_i32(out, position + wire.BASE_SEQUENCE, headers[b, at.BASE_SEQUENCE])
     store_big_i32(out, position + wire.RECORD_COUNT, records)
-    crc = finish(extend(START, out, position + wire.ATTRIBUTES, end))
-    store_big_i32(out, position + wire.CRC, int(np.int64(crc)))
 
 
 @compiled(

@@ -13,7 +13,7 @@ _PRODUCER = struct.Struct(">qhi")
 _CRC = struct.Struct(">I")
 
 
-def stamp_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+def stamp_producer(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
     """Set the three fields of one record batch v2, and its checksum."""
     _PRODUCER.pack_into(batch, at.PRODUCER_ID, producer_id, producer_epoch, base_sequence)
     crc = int(checksum(np.frombuffer(batch, dtype=np.uint8), at.ATTRIBUTES, len(batch)))

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,23 +27,20 @@ from kafkalake.buffers import Buffer
 from kafkalake.codecs import NAMES
 from kafkalake.errors import (
     CorruptMessageError,
-    InvalidRecordError,
-    InvalidTimestampError,
-    KafkaError,
     LakeError,
-    MessageTooLargeError,
     UnsupportedCompressionTypeError,
-    UnsupportedForMessageFormatError,
 )
 from kafkalake.record import layout as at
-from kafkalake.record.arrays import Bytes, Int64s
+from kafkalake.record.arrays import Bytes
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.crc32c import checksum
 from kafkalake.record.message_set import MessageSet
 from kafkalake.wire import batch_header as wire
 from kafkalake.wire import batch_reader, batch_writer, compression
 from kafkalake.wire.arrow_batch import batch_from_arrow
-from kafkalake.wire.record_faults import refuse_records
+from kafkalake.wire.batch_decoding import FAULTS, decode_batch
+from kafkalake.wire.column_batch import decode_columns
+from kafkalake.wire.produced_batch import DEFAULT_LIMITS, BatchLimits, decode_produced, is_as_stored
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -57,206 +53,18 @@ __all__ = [
     "encode_batch",
     "encode_fetched",
     "is_as_stored",
+    "records_of_columns",
 ]
 
 
-_UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
-"""Types as numpy takes them: from a scalar type it makes one at each call."""
-
 _COUNT = struct.Struct(">i")
 _CRC = struct.Struct(">I")
-_STATED = struct.Struct(">h12xq")
-"""Fields from the attributes on: attributes, last offset delta and base timestamp (skipped), max timestamp."""
-_COLUMN_BYTES_PER_RECORD = 45
-"""29 for offset, timestamp, three int32 offsets and two validity bits. The rest is room for the offsets of a few headers."""
-_BODY_RATIO_MAX = 4
-"""Largest ratio of Arrow columns to the limit on decompressed records. Tiny records or many headers need the most."""
 _UNBOUNDED = 1 << 62
-_BODY_PADDING = 8 * at.BUFFERS + 64
-
-FAULTS: dict[int, tuple[type[KafkaError], str]] = {
-    batch_reader.CORRUPT_LENGTH: (CorruptMessageError, "the batch length does not fit the bytes"),
-    batch_reader.BAD_CHECKSUM: (CorruptMessageError, "the CRC32C of the batch does not match"),
-    batch_reader.BAD_MAGIC: (UnsupportedForMessageFormatError, "only record batches of magic 2 are supported"),
-    batch_reader.BASE_OFFSET_NOT_ZERO: (InvalidRecordError, "the base offset of a produced batch must be 0"),
-    batch_reader.BAD_COUNT: (InvalidRecordError, "the batch claims an impossible number of records"),
-    batch_reader.BAD_OFFSET_RANGE: (InvalidRecordError, "last offset delta and number of records do not agree"),
-    batch_reader.CONTROL_FROM_CLIENT: (InvalidRecordError, "clients are not allowed to write control records"),
-    batch_reader.BAD_SEQUENCE: (InvalidRecordError, "a batch with a producer id must have a sequence number"),
-    batch_reader.BAD_PRODUCER: (InvalidRecordError, "producer id, producer epoch and transactional flag do not agree"),
-    batch_reader.BAD_TIMESTAMP_TYPE: (
-        InvalidTimestampError,
-        "a producer must not set the timestamp type LogAppendTime",
-    ),
-    batch_reader.BAD_RECORD_LENGTH: (InvalidRecordError, "its length does not fit the bytes"),
-    batch_reader.BAD_RECORD: (InvalidRecordError, "a length or a varint runs out of the record, or is negative"),
-    batch_reader.BAD_OFFSET_DELTA: (InvalidRecordError, "its offset delta is out of order"),
-    batch_reader.BAD_HEADER_COUNT: (InvalidRecordError, "its number of headers does not fit its length"),
-    batch_reader.BAD_HEADER_KEY: (InvalidRecordError, "the key of a header is null"),
-    batch_reader.TRAILING_BYTES: (InvalidRecordError, "bytes follow the last record"),
-    batch_reader.TIMESTAMP_OUT_OF_RANGE: (InvalidTimestampError, "a timestamp does not fit in microseconds"),
-    batch_reader.BODY_TOO_LARGE: (MessageTooLargeError, "the records take more than 2 GiB as Arrow columns"),
-    batch_reader.BAD_CONTROL_RECORD: (InvalidRecordError, "a control batch must hold one control record"),
-}
-"""Error class and message by kernel status. Statuses from BAD_RECORD_LENGTH on concern the record at RECORD_INDEX."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """Limits on a produced batch.
-
-    max_message_bytes: `max.message.bytes`, size of the batch as received. max_decompressed_bytes: size of its uncompressed
-    records. timestamp_before_max_ms, timestamp_after_max_ms: allowed distance of a timestamp before and after `now_ms`
-    (KIP-937). None: no bound. key_required: refuse records without a key (compacted topic).
-    """
-
-    max_message_bytes: int = 1_048_588
-    max_decompressed_bytes: int = 104_857_600
-    timestamp_before_max_ms: int | None = None
-    timestamp_after_max_ms: int | None = None
-    key_required: bool = False
-
-
-DEFAULT_LIMITS = BatchLimits()
 
 
 def codec_of(data: Buffer) -> int:
     """Return the codec (0 to 7, `codecs.NAMES`) in a batch's attributes, 0 if the bytes are shorter than a header."""
     return data[wire.ATTRIBUTES + 1] & at.ATTRIBUTE_COMPRESSION_MASK if len(data) >= wire.RECORDS else compression.NONE
-
-
-def decode_produced(
-    data: Buffer,
-    limits: BatchLimits = DEFAULT_LIMITS,
-    now_ms: int | None = None,
-    decompressed_bytes_max: int | None = None,
-) -> ProducerBatch:
-    """Decode the one record batch of a partition in a Produce request (>= 3). Offsets count from 0.
-
-    `header` has the producer's fields. Its `max_timestamp` is computed from the records; the log sets leader epoch and base
-    offset. `now_ms` (ms since 1970) is the reference for timestamp limits, which are not checked without it.
-    `decompressed_bytes_max` is a bound below that of `limits`, so that a caller can defer larger batches.
-
-    Raise, as Kafka does, `CorruptMessageError` (batch length, checksum), `InvalidRecordError` (anything else that is not
-    exactly one valid batch), `MessageTooLargeError`, `DecompressedTooLargeError`, `InvalidTimestampError`,
-    `UnsupportedCompressionTypeError`. If single records fail because of keys or timestamps, the error's `record_errors` lists
-    them.
-    """
-    length = len(data)
-    if length < wire.RECORDS or data[wire.MAGIC] != wire.MAGIC_2:
-        raise _not_a_batch(data)
-    stated = _COUNT.unpack_from(data, wire.BATCH_LENGTH)[0] + wire.BEFORE_BATCH_LENGTH
-    if stated != length:
-        raise _not_one_batch(stated, length)
-    if length > limits.max_message_bytes:
-        raise MessageTooLargeError(
-            f"the record batch has {length} bytes, more than max.message.bytes {limits.max_message_bytes}"
-        )
-    source = np.frombuffer(data, _UINT8)
-    numbers = np.empty(batch_reader.NUMBERS, _INT64)
-    limit = limits.max_decompressed_bytes
-    room_max = _BODY_RATIO_MAX * limit
-    if decompressed_bytes_max is not None and decompressed_bytes_max < limit:
-        limit = decompressed_bytes_max
-    batch = _decode(source, 0, length, True, numbers, limit, room_max)
-    _check_limits(batch, numbers, limits, now_ms)
-    return batch
-
-
-def _not_a_batch(data: Buffer) -> KafkaError:
-    if not len(data):
-        return InvalidRecordError("a produce request must have exactly one record batch for each partition")
-    if len(data) > wire.MAGIC and data[wire.MAGIC] < wire.MAGIC_2:
-        return InvalidRecordError(f"produce requests may only hold record batches of magic 2, not {data[wire.MAGIC]}")
-    if len(data) > wire.MAGIC and data[wire.MAGIC] > wire.MAGIC_2:
-        return CorruptMessageError(f"unknown magic {data[wire.MAGIC]}")
-    return CorruptMessageError(f"{len(data)} bytes are too few for a record batch")
-
-
-def _not_one_batch(stated: int, length: int) -> KafkaError:
-    if stated < wire.RECORDS:
-        return CorruptMessageError(f"a record batch of {stated} bytes is smaller than its header")
-    if stated > length:
-        return InvalidRecordError(f"the record batch is cut short: {length} of {stated} bytes")
-    return InvalidRecordError(f"{length - stated} bytes follow the record batch: a partition takes exactly one")
-
-
-def _fault(status: int, numbers: Int64s) -> KafkaError:
-    error, text = FAULTS[status]
-    if status >= batch_reader.BAD_RECORD_LENGTH:
-        text = f"record {numbers[batch_reader.RECORD_INDEX]}: {text}"
-    return error(text)
-
-
-def _decode(
-    source: Any, position: int, end: int, produced: bool, numbers: Int64s, limit: int, room_max: int
-) -> ProducerBatch:
-    """Decode the batch at `source[position:end]`. `numbers` (uninitialised) is filled and kept by the result.
-
-    Compressed records may take `limit` bytes when decompressed, and about `room_max` as Arrow columns.
-    """
-    attributes = source.item(position + wire.ATTRIBUTES + 1)
-    if attributes & at.ATTRIBUTE_COMPRESSION_MASK:
-        status = batch_reader.check_batch(source, position, end, produced, numbers)
-        if status:
-            raise _fault(status, numbers)
-        codec = attributes & at.ATTRIBUTE_COMPRESSION_MASK
-        records = compression.decompress(codec, source[position + wire.RECORDS : end], limit)
-        body = _room(records, len(records), int(numbers[batch_reader.CLAIMED]))
-        _check_room(len(body), room_max)
-        status = batch_reader.read_records(records, 0, len(records), produced, numbers, body)
-        if status == batch_reader.NEEDS_ROOM:
-            _check_room(int(numbers[batch_reader.ROOM]), room_max)
-            body = np.empty(int(numbers[batch_reader.ROOM]), dtype=np.uint8)
-            status = batch_reader.read_records(records, 0, len(records), produced, numbers, body)
-    else:
-        claimed = _COUNT.unpack_from(source, position + wire.RECORD_COUNT)[0]
-        body = _room(source, end - position, claimed)
-        status = batch_reader.read_batch(source, position, end, produced, numbers, body)
-        if status == batch_reader.NEEDS_ROOM:
-            body = np.empty(int(numbers[batch_reader.ROOM]), dtype=np.uint8)
-            status = batch_reader.read_batch(source, position, end, produced, numbers, body)
-    if status:
-        raise _fault(status, numbers)
-    used = numbers.item(batch_reader.ROOM)
-    return ProducerBatch(body[:used], numbers[: at.LAYOUT_SIZE], numbers[at.LAYOUT_SIZE : batch_reader.ROOM])
-
-
-def _check_room(needed: int, room_max: int) -> None:
-    if needed > room_max:
-        raise MessageTooLargeError(f"the records take about {needed} bytes as Arrow columns, more than {room_max}")
-
-
-def _room(records: Bytes, length: int, claimed: int) -> Bytes:
-    """Allocate a body large enough unless there are many headers. The claimed record count is capped by the byte length."""
-    count = max(0, min(claimed, length // wire.SMALLEST_RECORD))
-    return np.empty(length + _COLUMN_BYTES_PER_RECORD * count + _BODY_PADDING, _UINT8)
-
-
-def _check_limits(batch: ProducerBatch, numbers: Int64s, limits: BatchLimits, now_ms: int | None) -> None:
-    smallest, largest = numbers.item(batch_reader.MIN_TIMESTAMP), numbers.item(at.LAYOUT_SIZE + at.MAX_TIMESTAMP)
-    earliest, latest = wire.EARLIEST_TIMESTAMP_MS, wire.LATEST_TIMESTAMP_MS
-    if now_ms is not None:
-        before, after = limits.timestamp_before_max_ms, limits.timestamp_after_max_ms
-        if before is not None and now_ms - before > earliest:
-            earliest = now_ms - before
-        if after is not None and now_ms + after < latest:
-            latest = now_ms + after
-    if (
-        largest > latest
-        or (smallest < earliest and smallest != wire.NO_TIMESTAMP)
-        or (limits.key_required and numbers[at.KEY_NULLS])
-    ):
-        raise refuse_records(batch, earliest, latest, key_required=limits.key_required)
-
-
-def is_as_stored(data: Buffer, batch: ProducerBatch) -> bool:
-    """Return whether the produced bytes match what the log stores, so that consumers may get them unchanged: `decode_produced`
-    recomputes the max timestamp and drops unknown attributes.
-    """
-    header = batch.header
-    attributes, largest = _STATED.unpack_from(data, wire.ATTRIBUTES)
-    return bool(attributes == header.item(at.ATTRIBUTES) and largest == header.item(at.MAX_TIMESTAMP))
 
 
 class Encoded(NamedTuple):
@@ -369,6 +177,12 @@ def encode_batch(batch: ProducerBatch, codec: int = compression.NONE) -> bytes:
     return bytes(encode_fetched(messages, base_offset, base_offset + 1, 0).records)
 
 
+def records_of_columns(data: Buffer, codec: int) -> bytes:
+    """Return a producer's batch of columns, which may be sent, as a batch of records."""
+    numbers = np.empty(batch_reader.NUMBERS, dtype=np.int64)
+    return encode_batch(decode_columns(np.frombuffer(data, dtype=np.uint8), numbers, _UNBOUNDED, _UNBOUNDED), codec)
+
+
 def decode_fetched(
     data: Buffer, limit: int = DEFAULT_LIMITS.max_decompressed_bytes, position: int = 0
 ) -> Iterator[ProducerBatch]:
@@ -395,5 +209,5 @@ def decode_fetched(
         if size > len(source) - position:
             return
         numbers = np.empty(batch_reader.NUMBERS, dtype=np.int64)
-        yield _decode(source, position, position + size, False, numbers, limit, _UNBOUNDED)
+        yield decode_batch(source, position, position + size, False, numbers, limit, _UNBOUNDED)
         position += size

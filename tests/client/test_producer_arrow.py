@@ -89,6 +89,67 @@ def test_batches_are_compressed(codec: str) -> None:
     assert values_of(producer)[0] == VALUES
 
 
+def with_columns(*takes_columns: bool, **settings: object) -> SimulatedProducer:
+    """A producer, and which of its brokers take columns."""
+    producer = SimulatedProducer(**settings)  # type: ignore[arg-type]
+    for broker, takes in zip(producer.brokers, takes_columns, strict=True):
+        broker.takes_columns = takes
+    return producer.start()
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_brokers_that_take_columns_get_columns(codec: str, idempotent: bool) -> None:
+    producer = with_columns(True, True, compression_type=codec, enable_idempotence=idempotent, batch_size=500)
+    spans(producer, send(producer, {"value": VALUES}, 0))
+    assert values_of(producer)[0] == VALUES
+    log = producer.logs["t", 0]
+    assert all(log.columns) and len(log.columns) > 1
+    spans(producer, send(producer, {"value": ["a"], "headers": pa.array([[("h", b"1")]], HEADERS_TYPE)}, 0))
+    assert log.columns[-1] is False  # headers are no columns
+
+
+@pytest.mark.parametrize("takes_columns", [(True, False), (False, True)])
+def test_each_broker_of_a_mixed_cluster_gets_what_it_takes(takes_columns: tuple[bool, bool]) -> None:
+    producer = with_columns(*takes_columns)
+    for _ in range(2):  # the second time all connections are open
+        for partition in (0, 1):
+            spans(producer, send(producer, {"value": VALUES, "key": [None, b"k"] * 100}, partition))
+    for partition, takes in enumerate(takes_columns):
+        log = producer.logs["t", partition]
+        assert log.values == 2 * VALUES
+        assert takes or not any(log.columns)
+    assert any(producer.logs["t", takes_columns.index(True)].columns)
+
+
+def test_columns_become_records_when_their_leader_is_a_broker_that_does_not_take_them() -> None:
+    producer = with_columns(True, False, batch_size=500)
+    spans(producer, send(producer, {"value": [b"first"]}, 0))
+    producer.fault = lambda topic, partition: 6  # NOT_LEADER_OR_FOLLOWER
+    future = send(producer, {"value": VALUES}, 0)
+    producer.run(50)
+    log = producer.logs["t", 0]
+    assert not future.is_done and all(log.columns)
+    producer.fault = lambda topic, partition: 0
+    producer.topics.move("t", 0, 1)
+    spans(producer, future)
+    assert log.values == [b"first", *VALUES]
+    assert log.columns == [True] + [False] * (len(log.columns) - 1)
+
+
+def test_columns_that_a_topic_refuses_as_too_large_are_split() -> None:
+    producer = with_columns(True, True)
+    refused: list[int] = []
+
+    def refuse(topic: str, partition: int) -> int:
+        refused.append(partition)
+        return 10 if len(refused) <= 3 else 0  # MESSAGE_TOO_LARGE
+
+    producer.fault = refuse
+    spans(producer, send(producer, {"value": VALUES}, 0))
+    assert values_of(producer)[0] == VALUES
+
+
 def test_no_rows_are_delivered_at_once() -> None:
     producer = SimulatedProducer().start()
     future = send(producer, {"value": pa.array([], pa.binary())})

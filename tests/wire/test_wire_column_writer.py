@@ -21,6 +21,7 @@ def read_back(writer: ColumnWriter, largest: int, largest_record: int = 1 << 20)
     batches = []
     while writer.rows_left:
         data, count = writer.write(largest, largest_record)
+        stamp_producer(data, -1, -1, -1)
         batch = decode_produced(bytes(data))
         assert batch.rows == count
         rows = batch.to_arrow()
@@ -33,12 +34,22 @@ def read_back(writer: ColumnWriter, largest: int, largest_record: int = 1 << 20)
 
 
 @settings(deadline=None)
-@given(rows=ROWS, skipped=st.integers(0, 9), largest=st.integers(61, 400), codec=st.sampled_from([0, 0, 2, 4]))
-def test_rows_are_read_back(rows: list[tuple[bytes, bytes, int]], skipped: int, largest: int, codec: int) -> None:
+@given(
+    rows=ROWS,
+    skipped=st.integers(0, 9),
+    largest=st.integers(61, 400),
+    codec=st.sampled_from([0, 0, 2, 4]),
+    as_columns=st.booleans(),
+)
+def test_rows_are_read_back(
+    rows: list[tuple[bytes, bytes, int]], skipped: int, largest: int, codec: int, as_columns: bool
+) -> None:
     keys, values = (pa.array([row[column] for row in rows], pa.binary()) for column in (0, 1))
     times = pa.array([row[2] for row in rows], pa.int64()).cast(MS)
     start = min(skipped, len(rows) - 1)  # slices do not begin at the start of their buffers
-    writer = ColumnWriter(values[start:], keys[start:], times[start:], timestamp_ms=0, codec=codec)
+    writer = ColumnWriter(
+        values[start:], keys[start:], times[start:], timestamp_ms=0, codec=codec, as_columns=as_columns
+    )
     batches = read_back(writer, largest)
     assert [row for batch in batches for row in batch] == rows[start:]
 

@@ -13,7 +13,7 @@ from kafkalake.server.registry import APIS
 from kafkalake.wire.current_leader import CurrentLeader, Node
 from kafkalake.wire.fetch_response import FetchResponseEncoder, encode_segment_part
 from kafkalake.wire.messages.cluster import NodeEndpoint
-from kafkalake.wire.messages.codec import encode_response
+from kafkalake.wire.messages.codec import encode_request, encode_response
 from kafkalake.wire.messages.records import (
     AbortedTransaction,
     BatchIndexAndErrorMessage,
@@ -22,13 +22,17 @@ from kafkalake.wire.messages.records import (
     FetchResponse,
     LeaderIdAndEpoch,
     PartitionData,
+    PartitionProduceData,
     PartitionProduceResponse,
+    ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
     WholeSegment,
 )
 from kafkalake.wire.messages.replication import FetchSegmentResponse
 from kafkalake.wire.messages.schemas import FETCH_SEGMENT_KEY
+from kafkalake.wire.produce_encoding import encode_produce
 from kafkalake.wire.produce_request import ProducedTopic
 from kafkalake.wire.produce_response import encode_produced
 from kafkalake.wire.throttle_time import write_fetch_throttle_time, write_produce_throttle_time
@@ -40,6 +44,25 @@ PRODUCE, FETCH = (range(APIS[key].lowest, APIS[key].highest + 1) for key in (0, 
 
 def _error() -> KafkaError:
     return CorruptMessageError("the sum is wrong", record_errors=((3, None), (5, "no key" * 30)))
+
+
+@pytest.mark.parametrize("version", [each for each in PRODUCE if each < 13])
+@pytest.mark.parametrize("transactional_id", [None, "täg"])
+def test_a_clients_produce_request(version: int, transactional_id: str | None) -> None:
+    batches = [b"", None, bytes(300), memoryview(bytearray(b"abc"))]
+    topics = [
+        TopicProduceData(
+            name=name,
+            partition_data=[PartitionProduceData(index=n, records=data) for n, data in enumerate(batches[:many])],
+        )
+        for name, many in zip([*NAMES, "c"], (4, 1, 0), strict=True)
+    ]
+    for topic_data in (topics, topics[:1], []):
+        message = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout=30_000, topic_data=topic_data)
+        parts = encode_produce(version, 77, "klient", message)
+        assert b"".join(parts) == encode_request(0, version, 77, "klient", message)
+        if topic_data:
+            assert any(part is batches[2] for part in parts), "a batch was copied"
 
 
 @pytest.mark.parametrize("version", PRODUCE)

@@ -48,6 +48,8 @@ class NetworkClient:
         self._connections: dict[int, NodeConnection] = {}
         self._actions: list[Action] = []
         self._was_reached = False
+        self.takes_columns = False
+        """Whether any broker took batches of columns when the last connection was opened. Any thread may read it."""
         self._began_ms: int | None = None
         retry = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, random)
         self.metadata = Metadata(settings.metadata_max_age_ms, retry, create_topics=settings.allow_auto_create_topics)
@@ -125,6 +127,10 @@ class NetworkClient:
         known = [own] if own.state is State.READY else self._connections.values()
         return any(each.state is State.READY and each.exchange.offers(api) for each in known)
 
+    def node_takes_columns(self, node_id: int) -> bool:
+        """Return whether a node takes batches of columns on its connection, False before it is connected."""
+        return self._connection(node_id).exchange.takes_columns
+
     def features(self, node_id: int) -> Mapping[str, int]:
         """Return the finalized features of the cluster as a node named them, none before it is connected."""
         return self._connection(node_id).exchange.features
@@ -190,7 +196,7 @@ class NetworkClient:
         """Take the news that a connection is open."""
         connection = self._connection(node_id)
         if connection.state is State.CONNECTING:
-            self._actions.append(Write(node_id, connection.negotiate()))
+            self._actions.append(Write(node_id, [connection.negotiate()]))
 
     def buffer(self, node_id: int) -> memoryview:
         """Return where the next bytes of a connection belong: see `Machine`."""
@@ -201,14 +207,18 @@ class NetworkClient:
         connection = self._connection(node_id)
         if connection.state in (State.CLOSED, State.CONNECTING):
             return True
+        was_ready = connection.state is State.READY
         try:
             out, is_whole = connection.take(count)
         except BrokerUnavailableError as error:
             self._close(node_id, as_value(error), now_ms, is_failure=True)
             return True
-        self._was_reached = self._was_reached or connection.state is State.READY
+        if connection.state is State.READY and not was_ready:
+            self._was_reached = True
+            ready = [each for each in self._connections.values() if each.state is State.READY]
+            self.takes_columns = any(each.exchange.takes_columns for each in ready)
         if out:
-            self._actions.append(Write(node_id, out))
+            self._actions.append(Write(node_id, [out]))
         return is_whole
 
     def disconnected(self, node_id: int, error: BrokerUnavailableError, now_ms: int) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
+from kafkalake.buffers import Buffer
 from kafkalake.client.address import reason, unreachable
 from kafkalake.client.network.machine import Action, Connect, Machine, Write
 from kafkalake.clock import Clock
@@ -27,10 +28,10 @@ class _Link(asyncio.BufferedProtocol):
         """Take over the task that opens the connection."""
         self.opening = opening
 
-    def write(self, data: bytes) -> None:
-        """Send bytes."""
+    def write(self, parts: Sequence[Buffer]) -> None:
+        """Send a frame."""
         if self._transport is not None:
-            self._transport.write(data)
+            self._transport.writelines(parts)
 
     def drop(self) -> None:
         """Close at once."""
@@ -151,7 +152,7 @@ class EventLoopEdge:
             link.begin(self._loop.create_task(self._open(action, link)))
         elif isinstance(action, Write):
             if action.node_id in self._links:
-                self._links[action.node_id].write(action.data)
+                self._links[action.node_id].write(action.parts)
         elif action.node_id in self._links:
             self._links.pop(action.node_id).drop()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from kafkalake.buffers import Buffer
 from kafkalake.client.address import Address
 from kafkalake.errors import BrokerUnavailableError
 
@@ -20,10 +21,10 @@ class Connect(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Send bytes on the connection to a node, after those before."""
+    """Send a frame on the connection to a node, after those before. Its parts do not change until all of it is sent."""
 
     node_id: int
-    data: bytes
+    parts: Sequence[Buffer]
 
 
 class Disconnect(NamedTuple):

@@ -81,13 +81,13 @@ class NodeConnection:
         self._versions, frame = self._exchange.ask_versions()
         return frame
 
-    def write_waiting(self) -> list[bytes]:
-        """Return the frames of the requests that wait. They are in flight then, or done if they get no response."""
+    def write_waiting(self) -> list[list[Buffer]]:
+        """Return the frames of the requests that wait, in parts. They are in flight then, or done if they get no response."""
         frames = []
         while self.waiting:
             request = self.waiting.popleft()
             try:
-                expected, frame = self._exchange.encode(request.api, request.take_message())
+                expected, frame = self._exchange.encode_parts(request.api, request.take_message())
             except KafkaError as error:
                 request.fail(as_value(error))
                 continue

@@ -8,14 +8,19 @@ import os
 import selectors
 import socket
 from collections import deque
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
+from kafkalake.buffers import Buffer
 from kafkalake.client.address import Address, reason, unreachable
 from kafkalake.client.network.machine import Action, Connect, Machine, Write
 from kafkalake.clock import Clock
 from kafkalake.errors import BrokerUnavailableError, ConnectionLostError
 
 _LONGEST_WAIT_MS = 60_000
+_PARTS_MAX = 64
+"""Most parts that are offered to a socket at once. Linux takes 1,024."""
 
 
 class _Link:
@@ -28,6 +33,17 @@ class _Link:
         self.socket: socket.socket | None = None
         self.is_open = False
         self.unsent: deque[memoryview] = deque()
+
+    def take_sent(self, sent: int, offered: int) -> bool:
+        """Forget the first `sent` bytes that were to be sent. Return whether that is all of the first `offered` parts."""
+        for _ in range(offered):
+            part = self.unsent[0]
+            if sent < len(part):
+                self.unsent[0] = part[sent:]
+                return False
+            sent -= len(part)
+            self.unsent.popleft()
+        return True
 
     def open_next(self) -> OSError | None:
         """Begin to connect to the next address. Return the error of the last one if none is left."""
@@ -106,7 +122,7 @@ class SelectorEdge:
         link = self._links.get(action.node_id)
         if isinstance(action, Write):
             if link is not None:
-                self._write(link, action.data)
+                self._write(link, action.parts)
         elif isinstance(action, Connect):
             self._connect(action)
         elif link is not None:
@@ -160,9 +176,9 @@ class SelectorEdge:
         self._selector.modify(link.socket, selectors.EVENT_READ, link)
         self._machine.connected(link.node_id, self._clock.monotonic_ms())
 
-    def _write(self, link: _Link, data: bytes) -> None:
+    def _write(self, link: _Link, parts: Sequence[Buffer]) -> None:
         is_first = not link.unsent
-        link.unsent.append(memoryview(data))
+        link.unsent.extend(map(memoryview, parts))
         if is_first and link.is_open:
             try:
                 self._send(link)
@@ -174,12 +190,10 @@ class SelectorEdge:
         was_full = self._selector.get_key(link.socket).events != selectors.EVENT_READ
         try:
             while link.unsent:
-                data = link.unsent[0]
-                sent = link.socket.send(data)
-                if sent < len(data):
-                    link.unsent[0] = data[sent:]
+                offered = list(islice(link.unsent, _PARTS_MAX))
+                sent = link.socket.sendmsg(offered)
+                if not link.take_sent(sent, len(offered)):
                     break
-                link.unsent.popleft()
         except BlockingIOError:
             pass
         is_full = bool(link.unsent)

@@ -103,7 +103,7 @@ class Accumulator:
             return RecordFuture(batch, batch.append(key, value, timestamp_ms, headers, size, on_delivery), timestamp_ms)
 
     def append_encoded(
-        self, topic: TopicQueues, partition: int, data: bytearray, records: int, now_ms: int
+        self, topic: TopicQueues, partition: int, data: bytearray | memoryview, records: int, now_ms: int
     ) -> Batch | None:
         """Add a batch of encoded records. Return it, None if there is no memory. partition: as for `append`."""
         with self._lock:
@@ -197,8 +197,7 @@ class Accumulator:
 
     def split(self, batch: Batch) -> list[Batch]:
         """Replace a batch by two of half of its records each, which are queued in its place. Return them."""
-        assert batch.data is not None
-        (whole,) = decode_fetched(bytes(batch.data))
+        (whole,) = decode_fetched(bytes(batch.encoded(takes_columns=False)))
         table = whole.to_arrow()
         half = (batch.records + 1) // 2
         parts = []

@@ -37,7 +37,7 @@ class EncodedBatch(NamedTuple):
     """An encoded batch of `records` records for a partition, or for `STICKY`."""
 
     partition: int
-    data: bytearray
+    data: bytearray | memoryview
     records: int
 
 
@@ -61,10 +61,17 @@ class ArrowEncoder:
         self._is_transactional = is_transactional
 
     def encode(
-        self, topic: Topic, records: pa.RecordBatch | pa.Table, partition: int | None, now_ms: int
+        self,
+        topic: Topic,
+        records: pa.RecordBatch | pa.Table,
+        partition: int | None,
+        now_ms: int,
+        *,
+        as_columns: bool = False,
     ) -> Iterator[EncodedBatch]:
         """Yield the batches of the columns `value` and, if there are, `key`, `headers`, `timestamp` and `partition`.
 
+        as_columns: whether brokers probably take batches of columns, as which records without headers are encoded then.
         partition: for all records. Without it and without such a column keys decide, as for single records. Raise `ValueError`
         or `pyarrow.ArrowInvalid` for columns that are no records, `MessageTooLargeError` for a record that is too large, and
         `UnknownTopicOrPartitionError`; then nothing was yielded.
@@ -72,7 +79,7 @@ class ArrowEncoder:
         whole = _records(records, now_ms)
         self._check_sizes(whole)
         partitions = self._partitions(topic, records, whole, partition)
-        return self._batches(whole, partitions, now_ms)
+        return self._batches(whole, partitions, now_ms, as_columns)
 
     def _check_sizes(self, records: pa.RecordBatch) -> None:
         if not len(records) or _largest(records) <= self._largest_record:
@@ -82,19 +89,23 @@ class ArrowEncoder:
             text = f"a record of up to {size} bytes is larger than max.request.size, {self._largest_record}"
             raise MessageTooLargeError(text)
 
-    def _batches(self, records: pa.RecordBatch, partitions: Int32Array | int, now_ms: int) -> Iterator[EncodedBatch]:
+    def _batches(
+        self, records: pa.RecordBatch, partitions: Int32Array | int, now_ms: int, as_columns: bool
+    ) -> Iterator[EncodedBatch]:
         if isinstance(partitions, int):
-            yield from self._encoded(partitions, records, now_ms)
+            yield from self._encoded(partitions, records, now_ms, as_columns)
             return
         order = np.argsort(partitions, kind="stable")
         records = records.take(pa.array(order))
         numbers, counts = np.unique(partitions, return_counts=True)
         start = 0
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            yield from self._encoded(number, records.slice(start, count), now_ms)
+            yield from self._encoded(number, records.slice(start, count), now_ms, as_columns)
             start += count
 
-    def _encoded(self, partition: int, records: pa.RecordBatch, now_ms: int) -> Iterator[EncodedBatch]:
+    def _encoded(
+        self, partition: int, records: pa.RecordBatch, now_ms: int, as_columns: bool
+    ) -> Iterator[EncodedBatch]:
         names = records.schema.names
         if "headers" in names:
             for part in cut(records, record_bytes(records), self._batch_size):
@@ -108,6 +119,7 @@ class ArrowEncoder:
             timestamp_ms=now_ms,
             codec=self._codec,
             transactional=self._is_transactional,
+            as_columns=as_columns,
         )
         while writer.rows_left:
             yield EncodedBatch(partition, *writer.write(self._batch_size, self._largest_record))

@@ -11,14 +11,16 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from kafkalake.buffers import Buffer
 from kafkalake.client.arguments import Header
 from kafkalake.client.errors import ClientTimeoutError
 from kafkalake.client.records import BatchMetadata, RecordMetadata
 from kafkalake.errors import KafkaLakeError, as_value
 from kafkalake.record.build import HeaderColumns, build_columns
+from kafkalake.wire.batch_header import MAGIC, MAGIC_COLUMNS
 from kafkalake.wire.header_key import stored_key
 from kafkalake.wire.producer_stamp import stamp_producer
-from kafkalake.wire.record_batch import encode_batch
+from kafkalake.wire.record_batch import encode_batch, records_of_columns
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ class Batch:
     __slots__ = (
         "_callbacks",
         "_done_callbacks",
+        "_has_checksum",
         "_headers",
         "_keys",
         "_parts",
@@ -74,7 +77,8 @@ class Batch:
         self.records = 0
         self.size = 0
         self.charged = 0
-        self.data: bytearray | None = None
+        self.data: bytearray | memoryview | None = None
+        self._has_checksum = False
         self.producer_id = self.producer_epoch = self.base_sequence = -1
         self.sequence_was_reset = False
         self.attempts = 0
@@ -141,13 +145,15 @@ class Batch:
             transactional=self.is_transactional,
         )
         self.take_encoded(bytearray(encode_batch(batch, self.codec)), self.records)
+        self._has_checksum = True
         self._keys, self._values, self._timestamps, self._headers = [], [], [], {}
 
-    def take_encoded(self, data: bytearray, records: int) -> None:
-        """Take over encoded records instead of single ones."""
+    def take_encoded(self, data: bytearray | memoryview, records: int) -> None:
+        """Take over encoded records, or columns, instead of single ones. Their checksum is computed when they are sent."""
         self.data = data
         self.records = records
         self.size = len(data)
+        self._has_checksum = False
 
     def _header_columns(self) -> HeaderColumns | None:
         if not self._headers:
@@ -161,11 +167,21 @@ class Batch:
 
     def stamp(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Take over the producer's identity and the first sequence number, -1 each for none."""
-        assert self.data is not None
         if (producer_id, producer_epoch, base_sequence) == (self.producer_id, self.producer_epoch, self.base_sequence):
             return
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
-        stamp_producer(self.data, producer_id, producer_epoch, base_sequence)
+        self._has_checksum = False
+
+    def encoded(self, *, takes_columns: bool) -> Buffer:
+        """Return the batch as it is to be sent, with its producer's identity. Columns become records if they are not taken."""
+        assert self.data is not None
+        if not self._has_checksum:
+            stamp_producer(self.data, self.producer_id, self.producer_epoch, self.base_sequence)
+            self._has_checksum = True
+        if not takes_columns and self.data[MAGIC] == MAGIC_COLUMNS:
+            self.take_encoded(bytearray(records_of_columns(self.data, self.codec)), self.records)
+            self._has_checksum = True
+        return self.data
 
     def reset_sequence(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Take over a sequence number that replaces one with which the batch was sent already."""

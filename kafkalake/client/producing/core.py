@@ -198,7 +198,7 @@ class ProducerCore:
         self, queues: TopicQueues, records: pa.RecordBatch | pa.Table, partition: int | None
     ) -> Iterator[EncodedBatch]:
         """Yield the encoded batches of Arrow records. Raise as `ArrowEncoder.encode` does."""
-        return self._arrow.encode(queues, records, partition, self._now_ms())
+        return self._arrow.encode(queues, records, partition, self._now_ms(), as_columns=self.client.takes_columns)
 
     def try_append_encoded(self, queues: TopicQueues, batch: EncodedBatch) -> Batch | None:
         """Add an encoded batch. Return it, None if there is no memory for it now."""

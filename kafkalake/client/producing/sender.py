@@ -175,10 +175,12 @@ class Sender:
 
     def _send(self, leader: int, batches: Sequence[Batch], now_ms: int) -> None:
         by_topic: dict[str, list[PartitionProduceData]] = {}
+        takes_columns = self._client.node_takes_columns(leader)
         for batch in batches:
             self._identities.sent(batch)
             self._in_flight[batch] = None
-            by_topic.setdefault(batch.topic, []).append(PartitionProduceData(index=batch.partition, records=batch.data))
+            data = PartitionProduceData(index=batch.partition, records=batch.encoded(takes_columns=takes_columns))
+            by_topic.setdefault(batch.topic, []).append(data)
         message = ProduceRequest(
             transactional_id=self._identities.transactional_id,
             acks=self._settings.required_acks,
