@@ -274,6 +274,7 @@ class JournalCoordinator:
             self._host.timers,
             self._metrics,
             self._reach,
+            lambda: rounds.wake(),
         )
         hand_ins = HandIns(state.doubles, self._append_hand_in, self._host.timers)
         rounds = Rounds(

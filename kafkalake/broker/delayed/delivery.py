@@ -18,7 +18,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Protocol
@@ -26,8 +25,11 @@ from typing import Protocol
 import numpy as np
 
 from kafkalake.broker.coordination.journal import Timers
+from kafkalake.broker.delayed.due_runs import Entries
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_overs import HandOvers, Target
+from kafkalake.broker.delayed.parked import Parked
+from kafkalake.broker.delayed.queued import HandOver, Queued, take
 from kafkalake.broker.delayed.rows import WaitingRows, delivered_batch
 from kafkalake.broker.delayed.targets import OUT_OF_SEQUENCE, REFUSED, TOO_LARGE, UNKNOWN, Targets
 from kafkalake.clock import Clock
@@ -49,6 +51,10 @@ GATHER_MS = 1
 """How long acknowledgements are gathered before the next write."""
 FINISHED_WITHIN_MS = 100
 """How long finished hand-overs may wait for intents to be written with."""
+PARK_AFTER = 5
+"""Failures of a hand-over after which the records behind it are parked."""
+APART_BYTES_MAX = 64 << 20
+"""The bytes of hand-overs that fail and are not counted among those that are held: others go on meanwhile."""
 PAUSE_MS_MIN = 20
 PAUSE_MS_MAX = 5_000
 GONE_AFTER_MS = 30_000
@@ -70,24 +76,6 @@ Append = Callable[[ProducerBatch, Callable[[KafkaError | None], None]], None]
 """Append a batch to the journal, and call back once when the state has followed it, or with the error."""
 
 
-@dataclass(slots=True, eq=False)
-class _HandOver:
-    """An intent and its records. No records: the intent withdraws the one before it."""
-
-    note: Note
-    rows: WaitingRows | None
-    failures: int = 0
-    unknown_since_ms: int | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Queued:
-    """Records that wait for their target to be free, all for one reason: 0 or an error code."""
-
-    rows: WaitingRows
-    error_code: int = 0
-
-
 class Delivery:
     """The hand-overs of one journal partition."""
 
@@ -101,7 +89,10 @@ class Delivery:
         timers: Timers,
         metrics: Metrics,
         reach: Callable[[Enum], None],
+        unblocked: Callable[[], None],
     ) -> None:
+        """`unblocked` is called when parked records are to be taken and added again."""
+        self.parked = Parked()
         self.queued = 0
         """The number of records that have been added and are not finished."""
         self.held_bytes = 0
@@ -115,9 +106,12 @@ class Delivery:
         self._timers = timers
         self._metrics = metrics
         self._reach = reach
-        self._queues: dict[Target, deque[_Queued]] = {}
-        self._under_way: dict[Target, _HandOver] = {}
-        self._to_write: list[_HandOver] = []
+        self._unblocked = unblocked
+        self._apart_bytes = 0
+        self._unknown_since_ms: dict[Target, int] = {}
+        self._queues: dict[Target, deque[Queued]] = {}
+        self._under_way: dict[Target, HandOver] = {}
+        self._to_write: list[HandOver] = []
         self._finished: list[Note] = []
         self._apart: deque[tuple[Callable[[], ProducerBatch], Callable[[KafkaError | None], None]]] = deque()
         self._is_writing = False
@@ -139,14 +133,27 @@ class Delivery:
 
     def add(self, rows: WaitingRows) -> None:
         """Queue records that are due, behind those added before."""
-        for target, part in rows.by_target():
-            self._enqueue(target, _Queued(part))
         self._count(rows, 1)
+        for target, part in rows.by_target():
+            if target in self.parked:
+                self._park(target, [part])
+            else:
+                self._enqueue(target, Queued(part))
         self._write_within(GATHER_MS)
+
+    def take_unblocked(self) -> Entries:
+        """Return the entries of records that were added and parked, and whose targets take records again."""
+        entries = self.parked.take()
+        self.queued -= len(entries)
+        return entries
+
+    def _park(self, target: Target, parts: list[WaitingRows]) -> None:
+        self.parked.park(target, parts)
+        self.held_bytes -= sum(int(each.sizes.sum()) for each in parts)
 
     def resume(self, intent: Note, rows: WaitingRows) -> None:
         """Repeat an open intent of an earlier coordinator."""
-        hand_over = _HandOver(intent, rows)
+        hand_over = HandOver(intent, rows)
         self._under_way[intent.target] = hand_over
         self._count(rows, 1)
         self._send(hand_over)
@@ -160,7 +167,7 @@ class Delivery:
         self.queued += sign * len(rows)
         self.held_bytes += sign * int(rows.sizes.sum())
 
-    def _enqueue(self, target: Target, queued: _Queued) -> None:
+    def _enqueue(self, target: Target, queued: Queued) -> None:
         self._queues.setdefault(target, deque()).append(queued)
 
     # The journal
@@ -214,36 +221,16 @@ class Delivery:
                 free.append(target)
         return free
 
-    def _next(self, target: Target) -> _HandOver:
+    def _next(self, target: Target) -> HandOver:
         """Take the next batch of records from a target's queue, with its intent."""
         queue = self._queues[target]
         error_code = queue[0].error_code
-        rows = self._take(queue, error_code, BATCH_ROWS_MAX, BATCH_BYTES_MAX)
+        rows = take(queue, error_code, BATCH_ROWS_MAX, BATCH_BYTES_MAX)
         if not queue:
             del self._queues[target]
-        return _HandOver(self._hand_overs.intent(target, rows.offsets, error_code), rows)
+        return HandOver(self._hand_overs.intent(target, rows.offsets, error_code), rows)
 
-    @staticmethod
-    def _take(queue: deque[_Queued], error_code: int, rows_max: int, bytes_max: int) -> WaitingRows:
-        taken: list[WaitingRows] = []
-        while queue and queue[0].error_code == error_code and rows_max > 0 and bytes_max > 0:
-            rows = queue[0].rows
-            sizes = np.cumsum(rows.sizes)
-            fitting = min(int(np.searchsorted(sizes, bytes_max, side="right")), rows_max)
-            count = fitting if fitting or taken else 1
-            if not count:
-                break
-            taken.append(rows.slice(0, count))
-            rows_max, bytes_max = rows_max - count, bytes_max - int(sizes[count - 1])
-            if count < len(rows):
-                queue[0] = _Queued(rows.slice(count, len(rows)), error_code)
-                break
-            queue.popleft()
-        return WaitingRows.concat(taken)
-
-    def _written(
-        self, notes: list[bytes], hand_overs: list[_HandOver], failures: int, error: KafkaError | None
-    ) -> None:
+    def _written(self, notes: list[bytes], hand_overs: list[HandOver], failures: int, error: KafkaError | None) -> None:
         if self.is_closed:
             return
         if error is not None:
@@ -263,13 +250,13 @@ class Delivery:
         if self._queues or self._to_write or self._finished or self._apart:
             self._write_within(GATHER_MS)
 
-    def _write_again(self, notes: list[bytes], hand_overs: list[_HandOver], failures: int) -> None:
+    def _write_again(self, notes: list[bytes], hand_overs: list[HandOver], failures: int) -> None:
         if not self.is_closed:
             self._append(encode_notes(notes), partial(self._written, notes, hand_overs, failures))
 
     # The targets
 
-    def _send(self, hand_over: _HandOver) -> None:
+    def _send(self, hand_over: HandOver) -> None:
         if self.is_closed:
             return
         rows, intent = hand_over.rows, hand_over.note
@@ -278,9 +265,10 @@ class Delivery:
         batch = delivered_batch(rows, intent, self._producer_id, self._clock.now_ms(), reason)
         self._targets.append(intent.target, batch, partial(self._sent, hand_over, rows))
 
-    def _sent(self, hand_over: _HandOver, rows: WaitingRows, error: KafkaError | None) -> None:
+    def _sent(self, hand_over: HandOver, rows: WaitingRows, error: KafkaError | None) -> None:
         if self.is_closed:
             return
+        self._count_apart(hand_over, 0)
         if error is None:
             self._reach(DelayedPoint.TARGET_APPENDED)
             self._finish(hand_over, rows)
@@ -294,8 +282,15 @@ class Delivery:
             self._give_up(hand_over, rows, error)
         else:
             self._send_later(hand_over, error)
+            return
+        self._unblock(hand_over.note.target)
 
-    def _finish(self, hand_over: _HandOver, rows: WaitingRows) -> None:
+    def _unblock(self, target: Target) -> None:
+        if target in self.parked:
+            self.parked.unblock(target)
+            self._unblocked()
+
+    def _finish(self, hand_over: HandOver, rows: WaitingRows) -> None:
         intent, now_ms = hand_over.note, self._clock.now_ms()
         del self._under_way[intent.target]
         self._finished.append(intent._replace(kind=Kind.FINISHED))
@@ -307,43 +302,61 @@ class Delivery:
             self._metrics.handed_over(now_ms - rows.due_ms, now_ms)
         self._write_within(GATHER_MS if intent.target in self._queues else FINISHED_WITHIN_MS)
 
-    def _write_instead(self, hand_over: _HandOver, intent: Note, rows: WaitingRows | None) -> None:
+    def _write_instead(self, hand_over: HandOver, intent: Note, rows: WaitingRows | None) -> None:
         """Write another intent of a target that has refused the one before it, and has none of its records."""
-        instead = _HandOver(intent, rows)
+        instead = HandOver(intent, rows)
         self._under_way[hand_over.note.target] = instead
         self._to_write.append(instead)
         self._write_within(GATHER_MS)
 
-    def _split(self, hand_over: _HandOver, rows: WaitingRows) -> None:
+    def _split(self, hand_over: HandOver, rows: WaitingRows) -> None:
         half = len(rows) // 2
         first, rest = rows.slice(0, half), rows.slice(half, len(rows))
         queue = self._queues.setdefault(hand_over.note.target, deque())
-        queue.appendleft(_Queued(rest, hand_over.note.error_code))
+        queue.appendleft(Queued(rest, hand_over.note.error_code, stays=True))
         self._write_instead(hand_over, hand_over.note._replace(offsets=first.offsets), first)
 
-    def _is_gone(self, hand_over: _HandOver, error: KafkaError) -> bool:
+    def _is_gone(self, hand_over: HandOver, error: KafkaError) -> bool:
         """Return whether the target's topic has been deleted. It may be one that is new, or not known here yet."""
         target = hand_over.note.target
         if not isinstance(error, UNKNOWN) or self._targets.exists(target):
-            hand_over.unknown_since_ms = None
+            self._unknown_since_ms.pop(target, None)
             return False
         now_ms = self._clock.monotonic_ms()
-        if hand_over.unknown_since_ms is None:
-            hand_over.unknown_since_ms = now_ms
-        return now_ms - hand_over.unknown_since_ms >= GONE_AFTER_MS
+        return now_ms - self._unknown_since_ms.setdefault(target, now_ms) >= GONE_AFTER_MS
 
-    def _send_later(self, hand_over: _HandOver, error: KafkaError) -> None:
+    def _send_later(self, hand_over: HandOver, error: KafkaError) -> None:
         if not hand_over.failures:
             logger.warning(
                 "delayed records not handed over, to be repeated target=%s error=%s", hand_over.note.target, error
             )
         pause_ms = _pause_ms(hand_over.failures)
         hand_over.failures += 1
+        if hand_over.failures >= PARK_AFTER and hand_over.rows is not None:
+            self._step_aside(hand_over, hand_over.rows)
         self._timers.schedule(pause_ms, partial(self._send, hand_over))
+
+    def _step_aside(self, hand_over: HandOver, rows: WaitingRows) -> None:
+        """Make room for other targets: park the records behind a hand-over that fails, and count its own apart."""
+        target = hand_over.note.target
+        queue = self._queues.pop(target, deque())
+        self._park(target, [each.rows for each in queue if not each.stays])
+        if any(each.stays for each in queue):
+            self._queues[target] = deque(each for each in queue if each.stays)
+        size_bytes = int(rows.sizes.sum())
+        if self._apart_bytes + size_bytes <= APART_BYTES_MAX:
+            self._count_apart(hand_over, size_bytes)
+        self._room.set()
+
+    def _count_apart(self, hand_over: HandOver, size_bytes: int) -> None:
+        more = size_bytes - hand_over.apart_bytes
+        hand_over.apart_bytes = size_bytes
+        self._apart_bytes += more
+        self.held_bytes -= more
 
     # Dead letters
 
-    def _give_up(self, hand_over: _HandOver, rows: WaitingRows, error: KafkaError) -> None:
+    def _give_up(self, hand_over: HandOver, rows: WaitingRows, error: KafkaError) -> None:
         """Withdraw an intent, and hand its records over to the dead-letter topic. Those behind them follow if the topic is gone.
 
         If it is the dead-letter topic that is gone, there is another one.
@@ -355,10 +368,10 @@ class Delivery:
             self._send_later(hand_over, error)
             return
         self._write_instead(hand_over, hand_over.note._replace(offsets=_NONE), None)
-        parts = [_Queued(rows, hand_over.note.error_code if is_dead else error.code)]
+        parts = [Queued(rows, hand_over.note.error_code if is_dead else error.code, stays=True)]
         if isinstance(error, UNKNOWN):
             behind = self._queues.pop(target, ())
-            parts += [_Queued(each.rows, each.error_code or UnknownTopicIdError.code) for each in behind]
+            parts += [Queued(each.rows, each.error_code or UnknownTopicIdError.code, stays=True) for each in behind]
         self._run(self._to_dead_letters(parts))
 
     def _run(self, work: Coroutine[object, object, None]) -> None:
@@ -366,7 +379,7 @@ class Delivery:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _to_dead_letters(self, parts: Iterable[_Queued]) -> None:
+    async def _to_dead_letters(self, parts: Iterable[Queued]) -> None:
         failures = 0
         while not self.is_closed:
             try:

@@ -92,6 +92,8 @@ class Rounds:
         if self._is_closed or (self._round is not None and not self._round.done()):
             return
         due_ms, now_ms = self._state.index.next_due_ms, self._clock.now_ms()
+        if self._delivery.parked.has_unblocked:
+            due_ms = now_ms
         if due_ms is None:
             return
         if due_ms <= now_ms:
@@ -136,6 +138,7 @@ class Rounds:
 
     async def _deliver_some(self) -> bool:
         state, now_ms = self._state, self._clock.now_ms()
+        state.index.add(self._delivery.take_unblocked())
         is_moving = state.index.advance(now_ms)
         self._read_ahead(now_ms)
         entries = state.index.take(now_ms, self._records_of(ROUND_BYTES, ROUND_RECORDS))

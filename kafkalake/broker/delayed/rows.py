@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafkalake.broker.delayed.due_runs import Entries
 from kafkalake.broker.delayed.hand_overs import Target
 from kafkalake.delayed_headers import DELAY_MS, DELIVER_AT, ORIGINAL_TIMESTAMP
 from kafkalake.delayed_journal import Fields, Kind, Note, read_fields, target_of, with_columns
@@ -57,6 +58,13 @@ class WaitingRows:
     def due_ms(self) -> Int64s:
         """int64[rows], their due times in ms since 1970."""
         found: Int64s = self.batch.column("timestamp").view(pa.int64()).to_numpy()
+        return found
+
+    @property
+    def entries(self) -> Entries:
+        """int64[rows, 3], as the index has them."""
+        order: Int64s = self.fields["order"].astype(np.int64)
+        found: Entries = np.stack((self.due_ms, order, self.offsets), axis=1)
         return found
 
     @property

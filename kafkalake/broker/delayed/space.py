@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -66,6 +66,17 @@ class Read(Protocol):
     def __call__(self, offsets: Int64s) -> Awaitable[WaitingRows]: ...
 
 
+class _Pass(NamedTuple):
+    """A pass that has carried out the cancels below the offset `end`, but for the records that are due before `soon_ms`.
+
+    at_ms: when, by a clock that never goes back. soon_ms: since 1970.
+    """
+
+    at_ms: int
+    soon_ms: int
+    end: int
+
+
 class Space:
     """The space of one journal partition. `look` at it from time to time.
 
@@ -94,7 +105,7 @@ class Space:
         self._trimmed = trimmed
         self._reach = reach
         self._settled_to = 0
-        self._ends: list[tuple[int, int]] = []
+        self._passes: list[_Pass] = []
 
     async def look(self) -> None:
         """Do what is to be done now. Raise `KafkaLakeError` if the journal cannot be read or written: look again later."""
@@ -112,27 +123,32 @@ class Space:
             return
         if state.cancels.newest_offset >= self._settled_to:
             end, cancels = state.position, state.cancels.copy()
-            offsets = await self._run_blocking(partial(self._cancelled, end, cancels))
+            soon_ms = self._clock.now_ms() + SOON_MS
+            offsets = await self._run_blocking(partial(self._cancelled, end, cancels, soon_ms))
             offsets = offsets[state.is_free(offsets)]
             for begin in range(0, len(offsets), OFFSETS_IN_NOTE):
                 await self._write(partial(_cancelling, offsets[begin : begin + OFFSETS_IN_NOTE]))
             self._settled_to = end
-            self._ends.append((now_ms, min(end, state.first_undecided)))
-        old = [end for at_ms, end in self._ends if now_ms - at_ms >= SETTLED_AFTER_MS]
+            self._passes.append(_Pass(now_ms, soon_ms, min(end, state.first_undecided)))
+        old = [each.end for each in self._passes if now_ms - each.at_ms >= SETTLED_AFTER_MS and self._is_over(each)]
         if old and state.cancels.lowest_offset(state.position) < old[-1]:
             await self._write(lambda: encode_notes([settled_note(old[-1])]))
-            self._ends = [each for each in self._ends if each[1] > old[-1]]
+            self._passes = [each for each in self._passes if each.end > old[-1]]
 
-    def _cancelled(self, end: int, cancels: Cancels) -> Int64s:
-        """Return the offsets of the cancelled records below `end` that are not due soon. Blocks."""
+    def _is_over(self, found: _Pass) -> bool:
+        """Return whether the records that a pass has left alone have come due since, and been dropped if they were cancelled."""
+        next_due_ms = self._state.index.next_due_ms
+        return next_due_ms is None or next_due_ms > found.soon_ms
+
+    def _cancelled(self, end: int, cancels: Cancels, soon_ms: int) -> Int64s:
+        """Return the offsets of the cancelled records below `end` that are not due before `soon_ms`. Blocks."""
         found: list[Int64s] = []
-        soon = self._clock.now_ms() + SOON_MS
         for messages in self._log.scan(self._log.log_start_offset, end, COLUMNS):
             table = to_arrow(messages, COLUMNS)
             headers = table.column("headers")
             fields = read_fields(headers)
             cancelled = cancels.are_cancelled(headers, fields) & (fields["kind"] == Kind.WAITING)
-            cancelled &= table.column("timestamp").view(pa.int64()).to_numpy() > soon
+            cancelled &= table.column("timestamp").view(pa.int64()).to_numpy() > soon_ms
             found.append(table.column("offset").to_numpy()[cancelled])
         return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 

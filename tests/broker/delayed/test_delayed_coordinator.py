@@ -492,3 +492,34 @@ def test_a_dead_letter_topic_that_is_deleted_is_replaced(tmp_path: Path) -> None
         assert world.targets.values() == [b"next"]
 
     run(scenario())
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_target_that_takes_nothing_for_a_while_keeps_no_other_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    monkeypatch.setattr("kafkalake.broker.delayed.delivery.HELD_BYTES_MAX", 2_000)
+    monkeypatch.setattr("kafkalake.broker.delayed.delivery.BATCH_ROWS_MAX", 3)
+    blocked = UUID(int=55)
+    names = [b"%03d" % number for number in range(100)]
+
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.targets.refused[blocked] = NotEnoughReplicasError()
+        for begin in range(0, 100, 20):
+            world.hand_in([Sent(name, START_MS + 100 + begin) for name in names[begin : begin + 20]], (blocked, 0))
+            await world.pass_time(400, 100)
+        for number in range(3):
+            world.hand_in([Sent(b"%d" % number, START_MS)])
+            await world.pass_time(2_000, 100)
+            assert world.targets.values() == [b"%d" % each for each in range(number + 1)]
+        assert world.coordinator.describe().overdue == 100
+        if restarts:
+            world.restart()
+            await world.pass_time(2_000, 100)
+        del world.targets.refused[blocked]
+        await world.pass_time(8_000, 100)
+        assert world.targets.values((blocked, 0)) == names, "in order, and each once"
+        assert (world.coordinator.describe().waiting, world.coordinator.describe().overdue) == (0, 0)
+
+    run(scenario())

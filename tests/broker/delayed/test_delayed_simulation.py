@@ -14,8 +14,11 @@ from long_runs import first_of
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.errors import KafkaStorageError, NotEnoughReplicasError, RequestTimedOutError
 
-SEEDS = (53, 124, 128, 137, *range(100))
-"""The first ones have found what others do not: a record that was cancelled and carried at once."""
+SEEDS = (3, 53, 124, 128, 137, *range(100))
+"""The first ones have found what others do not: a cancel that was forgotten while no record was taken, and a record that was
+cancelled and carried at once."""
+TIGHT = range(1, 50, 2)
+"""Seeds with so little room that a target that takes nothing for a while holds up others at once."""
 SPANS_MS = (0, 5, 1_000, 70_000, 4_000_000, 90_000_000)
 
 
@@ -58,12 +61,15 @@ class Run:
     def __init__(self, world: DelayedWorld, seed: int) -> None:
         self.world = world
         self.random = Random(seed)
+        self.blocks = Random(seed)
         self.model = Model()
         self.sent = 0
         self.sequences = {0: 0, 1: 0}
 
     async def step(self) -> None:
         world, random = self.world, self.random
+        if self.blocks.random() < 0.2:
+            world.targets.always = NotEnoughReplicasError() if world.targets.always is None else None
         match random.randrange(9):
             case 0 | 1 | 2 | 3:
                 await self.send(aborted=False)
@@ -121,14 +127,18 @@ class Run:
         return Sent(None if is_cancel else b"%d" % self.sent, due, delay_id)
 
 
-@pytest.mark.parametrize("seed", first_of(SEEDS, 4))
-def test_what_is_delivered_is_what_a_sorted_list_says(seed: int) -> None:
+@pytest.mark.parametrize("seed", first_of(SEEDS, 5))
+def test_what_is_delivered_is_what_a_sorted_list_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if seed in TIGHT:
+        monkeypatch.setattr("kafkalake.broker.delayed.delivery.HELD_BYTES_MAX", 200)
+
     async def scenario(directory: Path) -> None:
         world = await started(directory, segment_bytes=16 << 10)
         going = Run(world, seed)
         for _ in range(40):
             await going.step()
         world.kill_at = None
+        world.targets.always = None
         world.targets.faults.clear()
         world.targets.faults_after.clear()
         world.restart()

@@ -1,0 +1,55 @@
+"""The records that are handed over to one target, and those that wait for it to be free."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kafkalake.broker.delayed.rows import WaitingRows
+from kafkalake.delayed_journal import Note
+
+
+@dataclass(slots=True, eq=False)
+class HandOver:
+    """An intent and its records. No records: the intent withdraws the one before it.
+
+    failures: of its batch, in succession. apart_bytes: its bytes, while they are not counted among those that are held.
+    """
+
+    note: Note
+    rows: WaitingRows | None
+    failures: int = 0
+    apart_bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Queued:
+    """Records that wait for their target to be free, all for one reason: 0 or an error code.
+
+    stays: they are not parked. They have been in an intent, so that the index may have them or not.
+    """
+
+    rows: WaitingRows
+    error_code: int = 0
+    stays: bool = False
+
+
+def take(queue: deque[Queued], error_code: int, rows_max: int, bytes_max: int) -> WaitingRows:
+    """Remove and return the first records of a queue that have this error code, of about so many rows and bytes, at least one."""
+    taken: list[WaitingRows] = []
+    while queue and queue[0].error_code == error_code and rows_max > 0 and bytes_max > 0:
+        rows = queue[0].rows
+        sizes = np.cumsum(rows.sizes)
+        fitting = min(int(np.searchsorted(sizes, bytes_max, side="right")), rows_max)
+        count = fitting if fitting or taken else 1
+        if not count:
+            break
+        taken.append(rows.slice(0, count))
+        rows_max, bytes_max = rows_max - count, bytes_max - int(sizes[count - 1])
+        if count < len(rows):
+            queue[0] = replace(queue[0], rows=rows.slice(count, len(rows)))
+            break
+        queue.popleft()
+    return WaitingRows.concat(taken)
