@@ -7,11 +7,12 @@ import contextlib
 from kafkalake.buffers import Buffer
 from kafkalake.storage.files import Files, write_all
 from kafkalake.storage.log_access import LogAccess
+from kafkalake.storage.replica_read import SegmentRef
 from kafkalake.storage.segment_names import DATA_SUFFIX, file_name
 
 
 class SegmentCopy:
-    """A segment of a generation, of which the first `position` bytes are copied.
+    """A segment of a generation, of which the first `position` bytes are copied. `segment`: the whole, None before the first bytes.
 
     What an earlier process has left of the file is not used. Methods block on I/O and raise `KafkaStorageError`.
     """
@@ -22,12 +23,14 @@ class SegmentCopy:
         self.base_offset = base_offset
         self.generation = generation
         self.position = 0
+        self.segment: SegmentRef | None = None
 
-    def write(self, data: Buffer) -> None:
-        """Append bytes to the file."""
+    def write(self, data: Buffer, segment: SegmentRef) -> None:
+        """Append bytes of a segment to the file."""
         with self._access.guarded("copy"):
             self._access.check_open()
             self._write(self._access.files, data)
+        self.segment = segment
         self.position += len(data)
 
     def _write(self, files: Files, data: Buffer) -> None:

@@ -153,11 +153,13 @@ class LeadersHere:
 class ReplicaPairs:
     """A broker that follows partitions 0, 1, ... of one topic. Its clock, and so its pauses, moves by `advance` only."""
 
-    def __init__(self, root: Path, files: Files = REAL_FILES, **settings: Any) -> None:
+    def __init__(
+        self, root: Path, files: Files = REAL_FILES, leaders: LeadersHere | None = None, **settings: Any
+    ) -> None:
         self.root = root
         self.clock = ManualClock()
         self.files = files
-        self.leaders = LeadersHere()
+        self.leaders = leaders or LeadersHere()
         self.failed: dict[ReplicaId, KafkaError] = {}
         self.eligible: set[ReplicaId] = set()
         self.in_thread = 0

@@ -345,6 +345,8 @@ class _Fetcher:
             if fetched.whole is not None:
                 copying = asyncio.get_running_loop().create_task(self._copy(follower, fetched.whole))
                 follower.copy_by(copying, is_next=True)
+            elif len(fetched.messages):
+                self._fetchers.copies.drop_ahead(follower)
             self._fetchers.throttle.count(follower.replica, len(fetched.messages))
             self._fetchers.reads.advanced(follower, len(fetched.messages))
 
