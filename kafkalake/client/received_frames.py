@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from kafkalake.buffers import Buffer
 from kafkalake.client.exchange import SIZE_BYTES
 
@@ -52,5 +54,5 @@ class ReceivedFrames:
             self._filled = len(rest)
 
     def _begin_large(self, size: int, received: memoryview) -> None:
-        self._large, self._filled = memoryview(bytearray(size)), len(received)
+        self._large, self._filled = np.empty(size, dtype=np.uint8).data, len(received)  # a bytearray would be zeroed
         self._large[: len(received)] = received

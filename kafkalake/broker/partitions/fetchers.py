@@ -42,8 +42,11 @@ from kafkalake.storage.generations import RewrittenSegment
 
 logger = logging.getLogger(__name__)
 
-INLINE_BYTES = 512 * 1024
-"""Bytes of messages that are appended on the event loop. More are appended in a thread."""
+INLINE_BYTES = 1024 * 1024
+"""Bytes of messages that are appended on the event loop. More are appended in a thread, which costs more processor time.
+
+It is as much as one partition has in an answer by default.
+"""
 _TURN_NS = 5_000_000
 _REQUESTS_MAX = 2
 
