@@ -57,6 +57,7 @@ from kafkalake.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 _CHECK_INTERVAL_MS = 50
+_ELSEWHERE_INTERVAL_MS = 250
 _ROUNDS_AT_STOP = 4
 UNANSWERED_PAUSE_MS = 5_000
 """How long a broker that did not answer is not asked."""
@@ -153,7 +154,10 @@ class LakePublisher:
 
     def begin(self, scheduler: Scheduler) -> None:
         """Publish from now on."""
-        scheduler.every("publishing", lambda: _CHECK_INTERVAL_MS, self._check)
+        scheduler.every("publishing", self._check_interval_ms, self._check, first_ms=_CHECK_INTERVAL_MS)
+
+    def _check_interval_ms(self) -> int:
+        return _ELSEWHERE_INTERVAL_MS if self._controlled() is None else _CHECK_INTERVAL_MS
 
     def _check(self) -> Awaitable[object] | None:
         now_ms = self._clock.monotonic_ms()

@@ -118,7 +118,9 @@ class Rounds:
         self._check: Callable[[], Awaitable[object] | None] = lambda: None
         self.publisher.begin(self)  # type: ignore[arg-type]
 
-    def every(self, name: str, pause_ms: object, check: Callable[[], Awaitable[object] | None]) -> None:
+    def every(
+        self, name: str, pause_ms: object, check: Callable[[], Awaitable[object] | None], *, first_ms: int
+    ) -> None:
         self._check = check
 
     async def publish(self, after_ms: int = 10_000) -> list[int]:
