@@ -113,7 +113,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server.handlers": {
         "cluster",
         "server",
-        *(f"broker.{room}" for room in ("admin", "coordination", "delayed", "groups", "partitions")),
+        *(f"broker.{room}" for room in ("admin", "callbacks", "coordination", "delayed", "groups", "partitions")),
     }
     | {"broker.staged", "broker.transactions", "wire", "wire.messages", "record", *LEAVES},
     "client": {"wire", "wire.messages", "record", *LEAVES},

@@ -14,7 +14,12 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 
+from kafkalake.errors import KafkaError
+
 logger = logging.getLogger(__name__)
+
+Done = Callable[[KafkaError | None], None]
+"""Callback of work with no result, called once: with None when it is done, else with the error."""
 
 
 class CallbackLoop(Enum):

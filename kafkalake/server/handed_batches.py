@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from kafkalake.broker.delayed.lanes import REQUEST_BATCHES
+from kafkalake.broker.callbacks import Done
+from kafkalake.broker.delayed.sent_batches import REQUEST_BATCHES
 from kafkalake.buffers import Buffer
 from kafkalake.errors import ClusterAuthorizationError, InvalidRecordError, InvalidRequestError, KafkaError, as_value
 from kafkalake.record import layout as at
@@ -19,7 +20,6 @@ from kafkalake.wire.messages.delayed import BatchResult
 from kafkalake.wire.record_batch import decode_fetched
 
 T = TypeVar("T")
-Done = Callable[[KafkaError | None], None]
 
 
 def check_request(request: Request[object], batches: Sequence[object]) -> None:

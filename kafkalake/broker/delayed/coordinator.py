@@ -18,10 +18,11 @@ from enum import Enum
 from functools import partial
 from typing import Protocol
 
+from kafkalake.broker.callbacks import Done
 from kafkalake.broker.delayed.delivery import Delivery, Metrics
 from kafkalake.broker.delayed.due_index import BucketFiles, DueIndex
 from kafkalake.broker.delayed.fault_points import DelayedPoint
-from kafkalake.broker.delayed.hand_ins import Done, HandIns
+from kafkalake.broker.delayed.hand_ins import HandIns
 from kafkalake.broker.delayed.hand_overs import hand_over_producer_id
 from kafkalake.broker.delayed.journal_reading import take_in
 from kafkalake.broker.delayed.journal_state import COLUMNS, JournalState

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from kafkalake.broker.callbacks import CallbackLoop, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, Done, call_isolated
 from kafkalake.broker.delayed.split import Split, split_batch
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import ACKS_ALL, PendingAppend, nobody_waits
@@ -28,8 +28,6 @@ from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.producer_state import SequencedBatch
 from kafkalake.topic_partition import PartitionId
-
-Done = Callable[[KafkaError | None], None]
 
 _NO_LIMIT_MS = 1 << 62
 _BY_HEADERS = DelayRules(_NO_LIMIT_MS)

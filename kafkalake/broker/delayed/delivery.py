@@ -24,6 +24,7 @@ from typing import Protocol
 
 import numpy as np
 
+from kafkalake.broker.callbacks import Done
 from kafkalake.broker.coordination.journal import Timers
 from kafkalake.broker.delayed.due_runs import Entries
 from kafkalake.broker.delayed.fault_points import DelayedPoint
@@ -72,7 +73,7 @@ class Metrics(Protocol):
     def dead_lettered(self, records: int) -> None: ...
 
 
-Append = Callable[[ProducerBatch, Callable[[KafkaError | None], None]], None]
+Append = Callable[[ProducerBatch, Done], None]
 """Append a batch to the journal, and call back once when the state has followed it, or with the error."""
 
 
@@ -113,7 +114,7 @@ class Delivery:
         self._under_way: dict[Target, HandOver] = {}
         self._to_write: list[HandOver] = []
         self._finished: list[Note] = []
-        self._apart: deque[tuple[Callable[[], ProducerBatch], Callable[[KafkaError | None], None]]] = deque()
+        self._apart: deque[tuple[Callable[[], ProducerBatch], Done]] = deque()
         self._is_writing = False
         self._is_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -172,7 +173,7 @@ class Delivery:
 
     # The journal
 
-    def write_apart(self, make: Callable[[], ProducerBatch], done: Callable[[KafkaError | None], None]) -> None:
+    def write_apart(self, make: Callable[[], ProducerBatch], done: Done) -> None:
         """Append a batch when no other write is under way, made then. Call `done` when the state has followed it, or failed."""
         self._apart.append((make, done))
         self.write()

@@ -16,12 +16,12 @@ from functools import partial
 from typing import Protocol
 from uuid import UUID
 
-from kafkalake.broker.callbacks import CallbackLoop, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, Done, call_isolated
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch, Timers
 from kafkalake.broker.delayed.delayed_peers import DelayedPeers, HandInRequest
-from kafkalake.broker.delayed.delaying_append import Done, HandIn
+from kafkalake.broker.delayed.delaying_append import HandIn
 from kafkalake.broker.delayed.fault_points import DelayedPoint
-from kafkalake.broker.delayed.lanes import Lanes
+from kafkalake.broker.delayed.sent_batches import SentBatches
 from kafkalake.broker.partitions.batch_checks import check_keys
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topics
@@ -103,14 +103,14 @@ class DelayGate:
         self._admission = admission
         self._timers = timers
         self._reach = reach
-        self._lanes = Lanes(peers.hand_in)
-        self._early: deque[Callable[[KafkaError | None], None]] = deque()
+        self._sent = SentBatches(peers.hand_in, timers)
+        self._early: deque[Done] = deque()
         """What waits for the journal's topic."""
         self._creation: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
         """Hand nothing more in."""
-        self._lanes.stop()
+        self._sent.stop()
         if self._creation is not None:
             self._creation.cancel()
 
@@ -199,7 +199,7 @@ class DelayGate:
         elif leader == NO_LEADER:
             done(LeaderNotAvailableError())
         else:
-            self._lanes.send(leader, HandInRequest(index, batch, transactional_id), len(batch.body), done)
+            self._sent.send(leader, HandInRequest(index, batch, transactional_id), len(batch.body), done)
 
     def accept(self, index: int, batch: ProducerBatch, transactional_id: str | None, done: Done) -> None:
         """Take records for a partition of the journal that this broker leads, also from another broker."""

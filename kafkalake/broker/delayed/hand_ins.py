@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from kafkalake.broker.callbacks import CallbackLoop, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, Done, call_isolated
 from kafkalake.broker.coordination.journal import Timers
 from kafkalake.broker.delayed.doubles import Doubles
 from kafkalake.delayed_journal import HandInKey, hand_in_key
@@ -20,9 +20,6 @@ from kafkalake.errors import (
     RequestTimedOutError,
 )
 from kafkalake.record.batch import ProducerBatch
-
-Done = Callable[[KafkaError | None], None]
-"""Callback, called once: with None when the records are durable, else with the error."""
 
 UNCERTAIN = RequestTimedOutError, NotEnoughReplicasAfterAppendError
 """Errors of batches that are in the log and may yet be committed."""

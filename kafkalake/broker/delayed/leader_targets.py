@@ -9,8 +9,10 @@ from typing import Protocol
 from uuid import UUID
 
 from kafkalake.broker.admin.topic_admin import TopicAdmin
+from kafkalake.broker.callbacks import Done
+from kafkalake.broker.coordination.journal import Timers
 from kafkalake.broker.delayed.delayed_peers import DelayedPeers, DeliveryRequest
-from kafkalake.broker.delayed.lanes import Done, Lanes
+from kafkalake.broker.delayed.sent_batches import SentBatches
 from kafkalake.broker.partitions.append_queue import AppendQueue
 from kafkalake.broker.partitions.batch_checks import check_batch, uncompressed_bytes_max
 from kafkalake.broker.partitions.new_topic import NewTopic
@@ -47,6 +49,9 @@ class HandOverHost(Protocol):
     append_queue: AppendQueue
 
     @property
+    def timers(self) -> Timers: ...
+
+    @property
     def config(self) -> BrokerConfig: ...
 
 
@@ -55,11 +60,11 @@ class LeaderTargets:
 
     def __init__(self, host: HandOverHost, peers: DelayedPeers) -> None:
         self._host = host
-        self._lanes = Lanes(peers.deliver)
+        self._sent = SentBatches(peers.deliver, host.timers)
 
     def stop(self) -> None:
         """Send nothing more to other brokers."""
-        self._lanes.stop()
+        self._sent.stop()
 
     def append(self, target: PartitionId[UUID], batch: ProducerBatch, done: Done) -> None:
         """Append a batch, wherever its partition is led. Call `done` once, when all replicas in sync have it, or with the error."""
@@ -73,7 +78,7 @@ class LeaderTargets:
         elif leader == NO_LEADER:
             done(LeaderNotAvailableError())
         else:
-            self._lanes.send(leader, DeliveryRequest(target, batch), len(batch.body), done)
+            self._sent.send(leader, DeliveryRequest(target, batch), len(batch.body), done)
 
     def append_here(self, target: PartitionId[UUID], batch: ProducerBatch, done: Done) -> None:
         """Append a batch to a partition that this broker leads, also from another broker. `done` as in `append`."""

@@ -15,12 +15,11 @@ from itertools import count
 from typing import Protocol
 from uuid import UUID
 
-from kafkalake.broker.callbacks import CallbackLoop, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, Done, call_isolated
 from kafkalake.broker.coordination.journal_creation import CreatingHost, create_journal, size_setting
 from kafkalake.broker.coordination.journal_writer import JournalWriter
 from kafkalake.broker.delayed.coordinator import DelayedHost, JournalCoordinator, JournalDescription
 from kafkalake.broker.delayed.delivery import Metrics
-from kafkalake.broker.delayed.hand_ins import Done
 from kafkalake.broker.delayed.leader_targets import MESSAGE_BYTES_MAX
 from kafkalake.broker.delayed.payloads import Room
 from kafkalake.broker.delayed.targets import Targets

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 from uuid import UUID
 
+from kafkalake.broker.callbacks import Done
 from kafkalake.errors import (
     CorruptMessageError,
     InvalidProducerEpochError,
     InvalidRecordError,
     InvalidTimestampError,
-    KafkaError,
     MessageTooLargeError,
     OutOfOrderSequenceError,
     RecordListTooLargeError,
@@ -20,9 +19,6 @@ from kafkalake.errors import (
 )
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.topic_partition import PartitionId
-
-Appended = Callable[[KafkaError | None], None]
-"""Callback, called once: with None when the batch is below the high watermark or is there already, else with the error."""
 
 TOO_LARGE = MessageTooLargeError, RecordListTooLargeError
 REFUSED = InvalidRecordError, CorruptMessageError, InvalidTimestampError
@@ -35,10 +31,11 @@ UNKNOWN = UnknownTopicIdError, UnknownTopicOrPartitionError
 class Targets(Protocol):
     """The partitions of the cluster. Used on the event loop's thread."""
 
-    def append(self, target: PartitionId[UUID], batch: ProducerBatch, done: Appended) -> None:
-        """Append an idempotent batch with acks=all at the target's leader. `done` may be called before this returns.
+    def append(self, target: PartitionId[UUID], batch: ProducerBatch, done: Done) -> None:
+        """Append an idempotent batch with acks=all at the target's leader.
 
-        Any error may be of a batch that has been appended.
+        Call `done` when the batch is below the high watermark, or is there already, perhaps before this returns. Any error may be
+        of a batch that has been appended.
         """
         ...
 

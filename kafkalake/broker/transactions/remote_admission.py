@@ -4,20 +4,19 @@ As in Kafka, the log is the memory of what was admitted: nothing is asked about 
 producer and epoch. A marker that comes while the coordinator is asked makes its answer void (`MarkerWatch`): a batch appended
 behind the marker would open a transaction that nothing ends. Source: KIP-890.
 
-One request is under way to each broker. What comes meanwhile goes with the next one.
+One request is under way to each broker (`Lanes`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections import Counter, defaultdict
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch, Timers
+from kafkalake.broker.coordination.lanes import Lanes, ask_each
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.broker.transactions.transaction_peers import AdmissionRequest, TransactionPeers
@@ -25,11 +24,8 @@ from kafkalake.errors import (
     ConcurrentTransactionsError,
     CoordinatorNotAvailableError,
     KafkaError,
-    KafkaLakeError,
 )
 from kafkalake.topic_partition import TopicPartition
-
-logger = logging.getLogger(__name__)
 
 WRITES_MAX = 1_000
 """The maximum number of writes in one request."""
@@ -99,8 +95,7 @@ class RemoteAdmission:
         self._timers = timers
         self._watch = watch
         self._wait_ms = wait_ms
-        self._waiting: defaultdict[int, list[_Waiting]] = defaultdict(list)
-        self._work: dict[int, asyncio.Task[None]] = {}
+        self._lanes: Lanes[int, _Waiting] = Lanes(_take, self._ask, timers)
 
     def accepts(self, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> bool:
         """Return whether the producer's transaction is open in each of the partitions, all led by this broker.
@@ -123,38 +118,18 @@ class RemoteAdmission:
         waiting = _Waiting(request, reply, marked)
         unavailable: PartitionResults = dict.fromkeys(request.partitions, CoordinatorNotAvailableError)
         waiting.timeout = self._timers.schedule(self._wait_ms, partial(self._answer, waiting, unavailable))
-        self._waiting[broker_id].append(waiting)
-        if broker_id not in self._work:
-            self._work[broker_id] = asyncio.ensure_future(self._serve(broker_id))
+        self._lanes.send(broker_id, waiting)
 
     def stop(self) -> None:
         """Ask nothing more. Writes that wait get no answer."""
-        for task in self._work.values():
-            task.cancel()
+        self._lanes.stop()
 
-    async def _serve(self, broker_id: int) -> None:
-        try:
-            await asyncio.sleep(0)  # the writes of this turn go together
-            while self._waiting[broker_id]:
-                batch, rest = self._waiting[broker_id][:WRITES_MAX], self._waiting[broker_id][WRITES_MAX:]
-                self._waiting[broker_id] = rest
-                await self._ask(broker_id, [each for each in batch if not each.is_answered])
-        finally:
-            del self._work[broker_id], self._waiting[broker_id]
-
-    async def _ask(self, broker_id: int, batch: Sequence[_Waiting]) -> None:
-        if not batch:
-            return
-        results: Sequence[PartitionResults]
-        try:
-            results = await self._peers.admit(broker_id, [each.request for each in batch])
-            assert len(results) == len(batch)
-        except Exception as error:
-            level = logging.WARNING if isinstance(error, KafkaLakeError) else logging.ERROR
-            logger.log(level, "coordinator not asked broker=%d writes=%d error=%r", broker_id, len(batch), error)
-            results = [dict.fromkeys(each.request.partitions, CoordinatorNotAvailableError) for each in batch]
-        for each, result in zip(batch, results, strict=True):
-            self._answer(each, result)
+    async def _ask(self, broker_id: int, taken: Sequence[_Waiting]) -> bool:
+        found = await ask_each(self._peers.admit, broker_id, [each.request for each in taken], "writes to be admitted")
+        for number, each in enumerate(taken):
+            unavailable: PartitionResults = dict.fromkeys(each.request.partitions, CoordinatorNotAvailableError)
+            self._answer(each, unavailable if isinstance(found, KafkaError) else found[number])
+        return True
 
     def _answer(self, waiting: _Waiting, results: PartitionResults) -> None:
         if waiting.is_answered:
@@ -168,3 +143,12 @@ class RemoteAdmission:
             for each, error in results.items()
         }
         call_isolated(CallbackLoop.TURN_OF_PRODUCER, waiting.reply, checked)
+
+
+def _take(broker_id: int, waiting: deque[_Waiting]) -> list[_Waiting]:
+    taken: list[_Waiting] = []
+    while waiting and len(taken) < WRITES_MAX:
+        each = waiting.popleft()
+        if not each.is_answered:
+            taken.append(each)
+    return taken

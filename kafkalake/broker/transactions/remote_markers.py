@@ -1,31 +1,29 @@
 """Has the markers of partitions that other brokers lead written by their leaders, until each is.
 
-Markers of one turn of the event loop go to a broker as one request, and those that come while it is answered as the next one. A
-marker without an answer, or with an error that passes, is sent again with increasing pauses, to the leader that its partition has
-then. So a marker may be written twice: the second one ends nothing. Those that a broker has refused are sent apart from the others,
-so that one partition with a broken disk does not hold up the rest.
+Markers go to a broker in lanes (`Lanes`). One without an answer, or with an error that passes, is sent again with increasing
+pauses, to the leader that its partition has then. So a marker may be written twice: the second one ends nothing. Those that a
+broker has refused have a lane of their own, so that one partition with a broken disk does not hold up the rest.
 
 The number of markers is bounded by those of the transactions that are being ended.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.journal import Timers
-from kafkalake.broker.coordination.waiting import wait_for_call
+from kafkalake.broker.coordination.lanes import Lanes, Pauses, ask_each
 from kafkalake.broker.transactions.decisions import Marker, MarkerResult, error_of
 from kafkalake.broker.transactions.transaction_peers import MarkerRequest, TransactionPeers
 from kafkalake.cluster.image import NO_LEADER
 from kafkalake.errors import (
     InvalidProducerEpochError,
-    KafkaLakeError,
+    KafkaError,
     TransactionCoordinatorFencedError,
     UnknownTopicOrPartitionError,
 )
@@ -56,6 +54,18 @@ _Lane = tuple[int, bool]
 """The broker, and whether the markers were refused before."""
 
 
+class _Retries(Pauses[_Lane]):
+    """Pauses that grow while there is no answer, and always before markers that were refused."""
+
+    def first_ms(self, lane: _Lane) -> int:
+        return PAUSE_MS if lane[1] else 0
+
+    def next_ms(self, lane: _Lane, before_ms: int, is_answered: bool) -> int:
+        if is_answered and not lane[1]:
+            return 0
+        return min(max(2 * before_ms, PAUSE_MS), PAUSE_MS_MAX)
+
+
 class RemoteMarkers:
     """The markers on their way to other brokers. Runs on the event loop's thread."""
 
@@ -74,12 +84,10 @@ class RemoteMarkers:
         self._broker_id = broker_id
         self._leader_of = leader_of
         self._peers = peers
-        self._timers = timers
         self._write_here = write_here
         self._pending: dict[int, dict[TopicPartition, _Pending]] = {}
         """Producer id -> its markers."""
-        self._lanes: defaultdict[_Lane, deque[_Pending]] = defaultdict(deque)
-        self._work: dict[_Lane, asyncio.Task[None]] = {}
+        self._lanes: Lanes[_Lane, _Pending] = Lanes(self._take, self._send, timers, _Retries())
 
     def write(self, partition: TopicPartition, marker: Marker, coordinator_epoch: int, done: Done) -> None:
         """Have a marker written. `done` is called once: with its records, `UnknownTopicOrPartitionError` or one of `NEVER_WRITTEN`.
@@ -102,8 +110,7 @@ class RemoteMarkers:
     def stop(self) -> None:
         """Send nothing more."""
         self._pending.clear()
-        for task in self._work.values():
-            task.cancel()
+        self._lanes.stop()
 
     def _is_wanted(self, pending: _Pending) -> bool:
         return self._pending.get(pending.request.marker.producer_id, {}).get(pending.request.partition) is pending
@@ -125,10 +132,7 @@ class RemoteMarkers:
             done = partial(self._settle, pending)
             self._write_here(request.partition, request.marker, request.coordinator_epoch, done)
         elif leader is not None:
-            lane = leader, pending.was_refused
-            self._lanes[lane].append(pending)
-            if lane not in self._work:
-                self._work[lane] = asyncio.ensure_future(self._serve(lane))
+            self._lanes.send((leader, pending.was_refused), pending)
 
     def _leader(self, pending: _Pending) -> int | None:
         """Return the id of the leader now, None if the partition is gone: then nothing has to be written."""
@@ -138,31 +142,8 @@ class RemoteMarkers:
             self._settle(pending, UnknownTopicOrPartitionError)
             return None
 
-    async def _serve(self, lane: _Lane) -> None:
-        """Send the markers of one lane, until it is empty."""
-        waiting = self._lanes[lane]
-        leader, was_refused = lane
-        pause_ms = PAUSE_MS if was_refused else 0
-        try:
-            await asyncio.sleep(0)  # those of this turn go together
-            while waiting:
-                if pause_ms:
-                    await wait_for_call(partial(self._later, pause_ms))
-                batch = self._take(lane)
-                if not batch or (leader != NO_LEADER and await self._send(leader, batch)):
-                    pause_ms = min(2 * pause_ms, PAUSE_MS_MAX) if was_refused else 0
-                else:
-                    waiting.extendleft(reversed(batch))
-                    pause_ms = min(max(2 * pause_ms, PAUSE_MS), PAUSE_MS_MAX)
-        finally:
-            del self._work[lane], self._lanes[lane]
-
-    def _later(self, delay_ms: int, call: Callable[[None], None]) -> None:
-        self._timers.schedule(delay_ms, partial(call, None))
-
-    def _take(self, lane: _Lane) -> list[_Pending]:
+    def _take(self, lane: _Lane, waiting: deque[_Pending]) -> list[_Pending]:
         """Return the next markers of a lane. Those whose partition has another leader by now go to that one."""
-        waiting = self._lanes[lane]
         batch: list[_Pending] = []
         while waiting and len(batch) < MARKERS_MAX:
             pending = waiting.popleft()
@@ -174,17 +155,14 @@ class RemoteMarkers:
                 self._route(pending)
         return batch
 
-    async def _send(self, broker_id: int, batch: Sequence[_Pending]) -> bool:
+    async def _send(self, lane: _Lane, batch: Sequence[_Pending]) -> bool:
         """Send markers, settle those with a final answer, queue those that were refused, and return whether there was an answer."""
-        results: Sequence[MarkerResult]
-        try:
-            results = await self._peers.write_markers(broker_id, [pending.request for pending in batch])
-            assert len(results) == len(batch)
-        except KafkaLakeError as error:
-            logger.warning("markers not sent broker=%d markers=%d error=%s", broker_id, len(batch), error)
+        broker_id = lane[0]
+        if broker_id == NO_LEADER:
             return False
-        except Exception:
-            logger.exception("markers not sent broker=%d markers=%d", broker_id, len(batch))
+        requests = [pending.request for pending in batch]
+        results = await ask_each(self._peers.write_markers, broker_id, requests, "markers")
+        if isinstance(results, KafkaError):
             return False
         for pending, result in zip(batch, results, strict=True):
             refusal = error_of(result)

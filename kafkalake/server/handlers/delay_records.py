@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafkalake.broker.delayed.lanes import Done
+from kafkalake.broker.callbacks import Done
 from kafkalake.errors import KafkaError
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.server.handed_batches import HandedBatches, check_request, kept

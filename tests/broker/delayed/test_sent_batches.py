@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from kafkalake.broker.delayed.lanes import REQUEST_BATCHES, REQUEST_BYTES, Lanes
+from manual_clock import ManualClock
+
+from kafkalake.broker.delayed.sent_batches import REQUEST_BATCHES, REQUEST_BYTES, SentBatches
+from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.errors import BrokerUnavailableError, KafkaError, NotCoordinatorError
 
 
@@ -29,10 +32,10 @@ async def turns() -> None:
 def test_what_comes_while_a_request_is_under_way_goes_with_the_next_one() -> None:
     async def run() -> None:
         broker = Broker()
-        lanes, done = Lanes(broker.ask), []
+        sent, done = SentBatches(broker.ask, Timers(ManualClock())), []
 
         def send(broker_id: int, batch: str, size: int = 1) -> None:
-            lanes.send(broker_id, batch, size, lambda error: done.append((batch, error and error.label)))
+            sent.send(broker_id, batch, size, lambda error: done.append((batch, error and error.label)))
 
         send(1, "a")
         send(1, "b")
@@ -54,10 +57,15 @@ def test_what_comes_while_a_request_is_under_way_goes_with_the_next_one() -> Non
         broker.asked[3][2].set_result([])
         await turns()
         assert done[-1] == ("f", "NETWORK_EXCEPTION"), "a broker that answers too few"
+        send(1, "g")
+        await turns()
+        broker.asked[4][2].set_exception(ValueError("a fault of ours"))
+        await turns()
+        assert done[-1] == ("g", "NETWORK_EXCEPTION")
         for number in range(REQUEST_BATCHES + 1):
             send(1, str(number))
         await turns()
-        assert len(broker.asked[4][1]) == REQUEST_BATCHES
-        lanes.stop()
+        assert len(broker.asked[5][1]) == REQUEST_BATCHES
+        sent.stop()
 
     asyncio.run(run())
