@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from kafkalake.wire.messages.delayed import BatchResult
 from kafkalake.wire.record_batch import decode_fetched
 
 T = TypeVar("T")
+
+IN_THREAD_BYTES = 1 << 20
+"""Bytes of a batch from which on it is decoded in a thread."""
+_UNCOMPRESSED = 0
+"""The limit on decompressed bytes: brokers hand batches over as they are in memory."""
 
 
 def check_request(request: Request[object], batches: Sequence[object]) -> None:
@@ -40,17 +45,24 @@ class HandedBatches:
         if not count:
             reply(())
 
-    def append(
-        self, batches: Sequence[tuple[T, Buffer]], append: Callable[[T, ProducerBatch, Done], None]
-    ) -> Generator[None, None, None]:
-        """Decode batches and append them in order with `append`, in turns."""
+    async def append(
+        self,
+        request: Request[Any],
+        batches: Sequence[tuple[T, Buffer]],
+        append: Callable[[T, ProducerBatch, Done], None],
+    ) -> None:
+        """Decode batches and append them in order with `append`, in turns. Large ones are decoded in a thread."""
         for number, (place, records) in enumerate(batches):
             done = partial(self._settle, number)
             try:
-                append(place, _decoded(records), done)
+                if len(records) < IN_THREAD_BYTES:
+                    batch = _decoded(records)
+                else:
+                    batch = await request.context.run_in_thread(partial(_decoded, records))
+                append(place, batch, done)
             except KafkaError as error:
                 done(as_value(error))
-            yield
+            await request.turn()
 
     def _settle(self, number: int, error: KafkaError | None) -> None:
         if number in self._results:
@@ -69,10 +81,10 @@ def kept(request: Request[object], records: Buffer) -> Buffer:
 
 def _decoded(records: Buffer) -> ProducerBatch:
     """Return the one batch in `records`, with records at offsets from 0 on. Raise `KafkaError` if it is none."""
-    batches = list(decode_fetched(records))
-    if len(batches) != 1 or not batches[0].rows:
+    batches = decode_fetched(records, _UNCOMPRESSED)
+    batch = next(batches, None)
+    if batch is None or not batch.rows or next(batches, None) is not None:
         raise InvalidRecordError("one batch with records was to be sent")
-    batch = batches[0]
     begin = batch.layout.item(at.FIRST_BUFFER + 2 * at.OFFSET_DATA)
     offsets = batch.body[begin : begin + 8 * batch.rows].view(np.int64)
     header: list[int] = batch.header.tolist()

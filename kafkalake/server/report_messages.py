@@ -111,6 +111,8 @@ def partition_report(broker_id: int, parts: Sequence[ReportChangesResponse]) -> 
 def journal_report(kind: Kind, parts: Sequence[ReportChangesResponse]) -> JournalReport:
     """Return the coordinator's report in responses. Called in a thread. Raise `BrokerUnavailableError` if they are malformed."""
     first = parts[0]
+    if len(first.journal_partitions) != len(first.journal_positions):
+        raise BrokerUnavailableError("a report has not one position for each partition of a journal")
     positions = dict(zip(first.journal_partitions, first.journal_positions, strict=True))
     return decode_journal(JournalReport(first.sequence, positions=positions), kind, [part.rows for part in parts])
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from contract.test_groups_contract import enter, join
-from contract.wire_client import KEYS, WireClient, batch, create_topic, encode, produce
+from contract.wire_client import KEYS, WireClient, batch, create_topic, encode, gzipped, produce
 from contract.wire_transactions import TransactionalClient, find_coordinator
 from kafka_reference import Kafkalake
 from worst_case import MIB, worst_case
@@ -588,6 +588,17 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
         "DeliverRecords",
         0,
         lambda: {"batches": [{"topic_id": UUID(int=1), "records": batch([(b"k", b"v")])}] * 1_000},
+    ),
+    "DelayRecords, batches in a batch": (
+        "DelayRecords",
+        0,
+        lambda: {"batches": [{"records": batch([(b"k", b"v")]) * 100_000}]},
+    ),
+    "DelayRecords, one batch": ("DelayRecords", 0, lambda: {"batches": [{"records": batch([(b"", b"")] * 150_000)}]}),
+    "DeliverRecords, compressed": (
+        "DeliverRecords",
+        0,
+        lambda: {"batches": [{"topic_id": UUID(int=1), "records": gzipped(batch([(b"", bytes(40 * MIB))]))}] * 30},
     ),
     "FetchSegment": ("FetchSegment", 0, lambda: {"topic_id": UUID(int=1), "position": 2**62, "length": 2**31 - 1}),
     "ReportChanges": ("ReportChanges", 0, lambda: {"controller_epoch": 2**30, "published": list(range(MANY - 1))}),

@@ -68,7 +68,7 @@ class MissingGenerations:
     def take(self, partition: Partition, missing: Sequence[RewrittenSegment]) -> None:
         """Copy segments that a partition which is led here lacks, unless that is under way, or was tried in vain just now."""
         copying = _Copying(partition)
-        if copying.replica in self._copying or self._now_ms() < self._paused.get(copying.replica, (0, 0))[0]:
+        if self.is_copying(partition) or self._now_ms() < self._paused.get(copying.replica, (0, 0))[0]:
             return
         self._copying[copying.replica] = copying
         copying.task = asyncio.get_running_loop().create_task(self._take(partition, missing, copying))

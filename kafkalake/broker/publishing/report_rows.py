@@ -20,6 +20,7 @@ from kafkalake.metadata.tables.schemas import (
     SegmentRow,
     TransactionRow,
     from_table,
+    optional_columns,
     segment_keys,
     to_table,
 )
@@ -28,6 +29,11 @@ ROWS_MAX = 5_000
 """Rows of one table in one part."""
 
 _KEYS_SCHEMA = pa.schema([SEGMENTS_SCHEMA.field(name) for name in SegmentKey._fields])
+_OPTIONAL: Mapping[Kind, frozenset[str]] = {
+    Kind.PARTITIONS: optional_columns(PartitionRow, SegmentRow),
+    Kind.GROUP_OFFSETS: optional_columns(GroupOffsetRow),
+    Kind.TRANSACTIONS: optional_columns(TransactionRow),
+}
 _SCHEMAS: Mapping[Kind, Sequence[pa.Schema]] = {
     Kind.PARTITIONS: (PARTITIONS_SCHEMA, SEGMENTS_SCHEMA, _KEYS_SCHEMA),
     Kind.GROUP_OFFSETS: (GROUP_OFFSETS_SCHEMA,),
@@ -90,15 +96,19 @@ def _tables(kind: Kind, parts: Sequence[RowPart]) -> list[pa.Table]:
     if any(len(part) != len(schemas) for part in parts):
         raise BrokerUnavailableError("a report lacks a table")
     return [
-        pa.concat_tables([_decoded(part[number], schema) for part in parts]) for number, schema in enumerate(schemas)
+        pa.concat_tables([_decoded(part[number], schema, _OPTIONAL[kind]) for part in parts])
+        for number, schema in enumerate(schemas)
     ]
 
 
-def _decoded(data: bytes | bytearray | memoryview, schema: pa.Schema) -> pa.Table:
+def _decoded(data: bytes | bytearray | memoryview, schema: pa.Schema, optional: frozenset[str]) -> pa.Table:
     try:
         table = pa.ipc.open_stream(data).read_all()
-    except pa.ArrowException as error:
+        table.validate(full=True)  # Arrow reads where the offsets of a column point
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise BrokerUnavailableError(f"a report cannot be read: {error}") from error
     if not table.schema.equals(schema):
-        raise BrokerUnavailableError(f"a report has other columns: {table.schema.names}")
+        raise BrokerUnavailableError("a report has other columns")
+    if any(column.null_count for name, column in zip(schema.names, table.columns, strict=True) if name not in optional):
+        raise BrokerUnavailableError("a report lacks values")
     return table

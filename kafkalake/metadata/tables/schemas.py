@@ -45,6 +45,16 @@ def _schema_of(row_class: type) -> pa.Schema:
     )
 
 
+def optional_columns(*row_classes: type) -> frozenset[str]:
+    """Return the names of the columns that may have no value in rows of these classes."""
+    return frozenset(
+        each.name.removesuffix("_ms")
+        for row_class in row_classes
+        for each in fields(row_class)
+        if str(each.type).endswith(" | None")
+    )
+
+
 class SegmentKey(NamedTuple):
     """The key of a sealed segment. A compacted segment is a new generation of the same range."""
 

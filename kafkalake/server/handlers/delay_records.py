@@ -6,7 +6,8 @@ transactional batch is added to its producer's transaction first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from kafkalake.broker.callbacks import Done
 from kafkalake.errors import KafkaError
@@ -16,7 +17,7 @@ from kafkalake.server.request import Request
 from kafkalake.wire.messages.delayed import BatchResult, DelayRecordsRequest, DelayRecordsResponse
 
 
-def handle(request: Request[DelayRecordsRequest]) -> DelayRecordsResponse | None:
+def handle(request: Request[DelayRecordsRequest]) -> DelayRecordsResponse | Coroutine[Any, Any, None]:
     try:
         check_request(request, request.body.batches)
     except KafkaError as error:
@@ -32,5 +33,4 @@ def handle(request: Request[DelayRecordsRequest]) -> DelayRecordsResponse | None
     def reply(results: Sequence[BatchResult]) -> None:
         request.reply(DelayRecordsResponse(results=results))
 
-    request.work(HandedBatches(len(batches), request.guarded(reply)).append(batches, accept))
-    return None
+    return HandedBatches(len(batches), request.guarded(reply)).append(request, batches, accept)

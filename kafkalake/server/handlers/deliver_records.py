@@ -6,7 +6,8 @@ is a duplicate. Answered when all replicas in sync have them. Headers that delay
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 from uuid import UUID
 
 from kafkalake.errors import KafkaError
@@ -17,7 +18,7 @@ from kafkalake.wire.messages.delayed import BatchResult, DeliverRecordsRequest, 
 _NO_TOPIC_ID = UUID(int=0)
 
 
-def handle(request: Request[DeliverRecordsRequest]) -> DeliverRecordsResponse | None:
+def handle(request: Request[DeliverRecordsRequest]) -> DeliverRecordsResponse | Coroutine[Any, Any, None]:
     try:
         check_request(request, request.body.batches)
     except KafkaError as error:
@@ -31,5 +32,4 @@ def handle(request: Request[DeliverRecordsRequest]) -> DeliverRecordsResponse | 
         request.reply(DeliverRecordsResponse(results=results))
 
     targets = request.context.broker.delayed_targets
-    request.work(HandedBatches(len(batches), request.guarded(reply)).append(batches, targets.append_here))
-    return None
+    return HandedBatches(len(batches), request.guarded(reply)).append(request, batches, targets.append_here)
