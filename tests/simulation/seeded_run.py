@@ -100,6 +100,7 @@ class Simulation:
             with suppress(ConnectionError):
                 await self._start(machine)
                 if self._is_over:
+                    machine.steps_left = -1  # of a start that was to be killed: nobody would start it again
                     return
                 await self._suffer(machine)
             await asyncio.sleep(self.random.random() * 0.1)
