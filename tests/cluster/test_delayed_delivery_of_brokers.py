@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import threading
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from delayed_load import IMPATIENT, DelayedLoad
 from kafka_reference import Cluster, Kafkalake, kafkalake_cluster, topic_name
 from waiting import wait_until
@@ -60,6 +63,37 @@ def test_brokers_that_are_killed_lose_and_double_nothing(cluster: Cluster[Kafkal
     with DelayedLoad(cluster.bootstrap_servers, topic, PARTITIONS) as load:
         load.kill_at_random(cluster.brokers, recovered, at_most=800)
     load.check()
+
+
+@pytest.mark.long
+def test_settings_that_change_while_brokers_are_killed_lose_and_double_nothing(
+    cluster: Cluster[Kafkalake], admin: AdminClient
+) -> None:
+    """A batch is tried under some settings by one leader, and again under others by the next."""
+    topic = create(admin, delayed_delivery_enable="true")
+    enabled = itertools.cycle(["false", "true"])
+    ended = threading.Event()
+
+    def change_settings() -> None:
+        while not ended.wait(0.3):
+            entry = ConfigEntry("delayed.delivery.enable", next(enabled), incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+            with contextlib.suppress(KafkaException):  # no controller for a moment
+                admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+
+    def recovered() -> None:
+        for each in (topic, DELAYED_JOURNAL):
+            wait_until(lambda each=each: in_sync(admin, each))
+
+    changing = threading.Thread(target=change_settings)
+    changing.start()
+    try:
+        with DelayedLoad(cluster.bootstrap_servers, topic, PARTITIONS) as load:
+            load.kill_at_random(cluster.brokers, recovered, at_most=800)
+    finally:
+        ended.set()
+        changing.join()
+    load.check(may_be_early=True)
 
 
 def transact(producer: Producer, topic: str, number: int, *, committed: bool) -> list[bytes]:
