@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from simulated_network import SimulatedBroker, SimulatedNetwork, SimulatedTopics, feed
 
-from kafkalake.client.network.client import FIRST_CONTACT_MS, NetworkClient
+from kafkalake.client.network.client import FIRST_CONTACT_MS, NetworkClient, coordinator_connection
 from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.network.settings import NetworkSettings
-from kafkalake.client.requests import FIND_COORDINATOR, LIST_TRANSACTIONS
+from kafkalake.client.requests import FIND_COORDINATOR, LIST_TRANSACTIONS, METADATA
 from kafkalake.client.settings import parse_settings
 from kafkalake.errors import BrokerUnavailableError, ConnectionLostError, ResponseTimedOutError, UnsupportedVersionError
-from kafkalake.wire.messages.cluster import NodeEndpoint
+from kafkalake.wire.messages.cluster import MetadataResponse, NodeEndpoint, TopicMetadata
 from kafkalake.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from kafkalake.wire.messages.transactions import ListTransactionsRequest
 
@@ -192,3 +193,36 @@ def test_bytes_that_are_no_answer_end_the_connection() -> None:
 def test_a_malformed_address_is_refused(servers: str) -> None:
     with pytest.raises(Exception, match=r"bootstrap\.servers"):
         Cluster(**{"bootstrap.servers": servers})
+
+
+def test_a_node_may_have_any_id_but_those_of_bootstrap_addresses() -> None:
+    cluster = Cluster()
+    largest = 2**31 - 1
+    cluster.brokers += [SimulatedBroker(largest), SimulatedBroker(-7)]
+    for broker in cluster.brokers:
+        broker.handlers[FIND_COORDINATOR] = lambda request: FindCoordinatorResponse(node_id=7)
+    cluster.network = SimulatedNetwork(cluster.client, cluster.brokers)
+    cluster.network.run(100)
+    found, second, none = cluster.ask(largest), cluster.ask(coordinator_connection(largest)), cluster.ask(-7)
+    cluster.network.run(1_000)
+    assert (found.result().node_id, second.result().node_id) == (7, 7)
+    assert isinstance(none.error, BrokerUnavailableError)
+
+
+def test_topics_that_nobody_asked_for_are_dropped() -> None:
+    cluster = Cluster()
+    answer = cluster.topics.answer
+
+    def more(request: Any) -> MetadataResponse:
+        found = answer(request)
+        found.topics = [*found.topics, *(TopicMetadata(name=f"x{n}") for n in range(1_000))]
+        return found
+
+    for broker in cluster.brokers:
+        broker.handlers[METADATA] = more
+    cluster.client.metadata.add(["a"])
+    cluster.network.run(50)
+    assert set(cluster.client.metadata.cluster.topics) == {"a"}
+    cluster.client.metadata.follow_all()
+    cluster.network.run(500)
+    assert len(cluster.client.metadata.cluster.topics) == 1_002

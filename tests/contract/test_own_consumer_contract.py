@@ -6,7 +6,7 @@ import asyncio
 import threading
 import uuid
 from collections.abc import Collection, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import confluent_kafka
@@ -21,7 +21,12 @@ from kafkalake.client.consuming.consumer import Consumer
 from kafkalake.client.consuming.listeners import RebalanceListener
 from kafkalake.client.errors import ClientClosedError, IllegalStateError, WakeupError
 from kafkalake.client.records import OffsetAndMetadata
-from kafkalake.errors import BrokerUnavailableError
+from kafkalake.errors import (
+    BrokerUnavailableError,
+    FencedInstanceIdError,
+    KafkaLakeError,
+    UnreleasedInstanceIdError,
+)
 from kafkalake.topic_partition import TopicPartition
 
 PARTITIONS = 4
@@ -117,6 +122,60 @@ def test_members_share_the_partitions_and_take_over_those_of_one_that_leaves(
         committed = first.committed(everything)
         assert sum(each.offset for each in committed.values() if each) == 44
     assert heard.calls[-1] == ("revoked", everything)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_static_member_comes_back_without_a_rebalance_and_a_second_one_is_kept_out(
+    four: BrokerProcess, topic: str, protocol: str
+) -> None:
+    produce(four, topic, [b"%d" % number for number in range(8)])
+    group = {"group.id": f"g-{uuid.uuid4().hex[:8]}", "group.protocol": protocol, "enable.auto.commit": False}
+
+    def member(instance: str, listener: Heard) -> Consumer:
+        made = consumer(four, **group, **{"group.instance.id": instance})
+        made.subscribe([topic], listener=listener)
+        return made
+
+    with ExitStack() as stack:
+        heard, others = Heard(), Heard()
+        first = stack.enter_context(closing(member("one", heard)))
+        second = stack.enter_context(closing(member("two", others)))
+
+        def shared() -> bool:
+            first.poll(0.05)
+            second.poll(0.05)
+            return len(first.assignment()) == len(second.assignment()) == 2
+
+        wait_until(shared)
+        owned, seen = first.assignment(), len(others.calls)
+        first.close()  # a static member does not leave
+        again = stack.enter_context(closing(member("one", heard)))
+        wait_until(lambda: not second.poll(0.05) and (again.poll(0.05) or again.assignment()))
+        assert again.assignment() == owned and len(others.calls) == seen
+        assert again.group_metadata().group_instance_id == "one"
+
+        rival = stack.enter_context(closing(member("one", Heard())))
+        kept_out: list[KafkaLakeError] = []
+
+        def is_decided() -> bool:
+            second.poll(0.05)
+            for each in (again, rival):
+                try:
+                    each.poll(0.05)
+                except (FencedInstanceIdError, UnreleasedInstanceIdError) as error:
+                    kept_out.append(error)
+            return bool(kept_out)
+
+        wait_until(is_decided)
+        # Of a classic group the newer one stays, of the other protocol the older one.
+        expected = FencedInstanceIdError if protocol == "classic" else UnreleasedInstanceIdError
+        assert isinstance(kept_out[0], expected)
+        stays = rival if protocol == "classic" else again
+        wait_until(lambda: not second.poll(0.05) and not stays.poll(0.05) and stays.assignment() == owned)
+        stays.commit()
+        assert len(others.calls) == seen
+        stays.close()  # its partitions wait for it as long as its session lasts
+        wait_until(lambda: not second.poll(0.05) and len(second.assignment()) == PARTITIONS)
 
 
 def test_offsets_are_found_sought_committed_and_paused(four: BrokerProcess, topic: str) -> None:

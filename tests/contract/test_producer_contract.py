@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -11,7 +12,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from cutting_proxy import CuttingProxy
-from kafka_reference import BrokerProcess, Kafkalake, create_topic
+from kafka_reference import ApacheKafka, BrokerProcess, Kafkalake, create_topic
+from long_runs import first_of
 from waiting import TIMEOUT_S, wait_until
 
 from kafkalake import Producer, aio
@@ -143,14 +145,15 @@ def test_the_twin_for_event_loops_does_the_same(any_broker: BrokerProcess, made_
 class Proxied(NamedTuple):
     """A broker that is only reached through a proxy: it advertises the proxy's address."""
 
-    broker: Kafkalake
+    broker: BrokerProcess
     proxy: CuttingProxy
 
 
-@pytest.fixture
-def proxied() -> Iterator[Proxied]:
-    with CuttingProxy() as proxy:
-        broker = Kafkalake(settings={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"})
+@contextlib.contextmanager
+def behind_proxy(kind: type[Kafkalake] | type[ApacheKafka], **how: float) -> Iterator[Proxied]:
+    """A broker with the topic `t`. how: of the proxy."""
+    with CuttingProxy(**how) as proxy:  # type: ignore[arg-type]
+        broker = kind(settings={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"})
         proxy.lead_to(broker.port)
         broker.start()
         try:
@@ -158,6 +161,35 @@ def proxied() -> Iterator[Proxied]:
             yield Proxied(broker, proxy)
         finally:
             broker.close()
+
+
+@pytest.fixture
+def proxied() -> Iterator[Proxied]:
+    with behind_proxy(Kafkalake) as found:
+        yield found
+
+
+LATE_S, LATE_PIECES = 0.4, 4
+
+
+@pytest.mark.parametrize("kind", first_of([Kafkalake, ApacheKafka], 1))
+def test_requests_that_a_later_connection_overtakes_are_not_written_again(
+    kind: type[Kafkalake] | type[ApacheKafka],
+) -> None:
+    """What an old connection still carries reaches the broker after the same records have come by a new one."""
+    with behind_proxy(kind, delay_s=0.03) as (broker, proxy):
+        futures: list[RecordFuture] = []
+        with Producer(bootstrap_servers=f"127.0.0.1:{proxy.port}", batch_size=300, linger_ms=0) as producer:
+            producer.send("t", b"first", partition=1).get(60)
+            while proxy.came_late < LATE_PIECES and len(futures) < 4_000:
+                futures += [producer.send("t", b"%100d" % (len(futures) + n), partition=0) for n in range(40)]
+                wait_until(proxy.holds_requests)
+                proxy.cut(LATE_S)
+                futures[-1].get(60)
+            assert [future.get(60).offset for future in futures] == list(range(len(futures)))
+        assert proxy.came_late >= LATE_PIECES
+        expected = [b"%100d" % n for n in range(len(futures))]
+        assert read_values(broker, "t", len(futures), partitions=[0]) == expected
 
 
 def test_cuts_and_kills_lose_and_double_nothing_and_keep_the_order(proxied: Proxied) -> None:

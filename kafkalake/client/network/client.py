@@ -24,8 +24,8 @@ from kafkalake.wire.messages.cluster import MetadataResponse
 FIRST_CONTACT_MS = 5_000
 """How long all addresses may fail before the client says so, if no broker was ever reached."""
 
-_SECOND_CONNECTION = 1 << 30
-"""What the id of a second connection to a node is larger by."""
+_SECOND_CONNECTION = 1 << 32
+"""What the id of a second connection to a node is larger by: than all ids of nodes."""
 
 
 def coordinator_connection(node_id: int) -> int:
@@ -238,7 +238,7 @@ class NetworkClient:
 
     def _address(self, node_id: int) -> Address | None:
         if node_id < 0:
-            return self._bootstrap[-1 - node_id]
+            return self._bootstrap[-1 - node_id] if -1 - node_id < len(self._bootstrap) else None
         node = self.metadata.cluster.nodes.get(node_id % _SECOND_CONNECTION)
         return None if node is None else Address(node.host, node.port)
 

@@ -6,7 +6,7 @@ and Fetch (KIP-951). Of two leaders of a partition the one with the newer epoch 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -96,7 +96,7 @@ class Metadata:
         """Take over the response of a refresh. A topic without a leader, or that is not there yet, is asked for again."""
         self.is_asked = False
         self._refreshed_ms = now_ms
-        self.cluster = _merged(self.cluster, response)
+        self.cluster = _merged(self.cluster, response, self._topics)
         self.error = None
         self.version += 1
         if any(error.retriable for error in self.cluster.errors.values()) or _lacks_leaders(self.cluster):
@@ -123,7 +123,7 @@ class Metadata:
     ) -> set[TopicPartition]:
         """Take over (node, epoch) of partitions as errors name them. Return the partitions whose leader is a newer one."""
         nodes = dict(self.cluster.nodes)
-        nodes.update({each.node_id: BrokerNode(each.node_id, each.host, each.port, each.rack) for each in endpoints})
+        nodes.update(_nodes(endpoints))
         topics = dict(self.cluster.topics)
         changed = set()
         for (topic, partition), (leader, epoch) in leaders.items():
@@ -148,6 +148,15 @@ class Metadata:
         self._attempts += 1
 
 
+def _nodes(endpoints: Iterable[NodeEndpoint]) -> dict[int, BrokerNode]:
+    """Return the nodes of a response. Ids below 0 are none of a cluster's."""
+    return {
+        each.node_id: BrokerNode(each.node_id, each.host, each.port, each.rack)
+        for each in endpoints
+        if each.node_id >= 0
+    }
+
+
 def _lacks_leaders(cluster: ClusterMetadata) -> bool:
     return any(partition.leader < 0 for topic in cluster.topics.values() for partition in topic.partitions)
 
@@ -158,11 +167,14 @@ def _with_leader(info: TopicInfo, partition: int, leader: int, epoch: int) -> To
     return replace(info, partitions=tuple(partitions))
 
 
-def _merged(known: ClusterMetadata, response: MetadataResponse) -> ClusterMetadata:
+def _merged(known: ClusterMetadata, response: MetadataResponse, wanted: Container[str] | None) -> ClusterMetadata:
+    """Return the newer state. wanted: topics that are followed, None for all: others are dropped."""
     topics: dict[str, TopicInfo] = {}
     errors: dict[str, KafkaError] = {}
     for answered in response.topics:
         name = answered.name or ""
+        if wanted is not None and name not in wanted:
+            continue
         if answered.error_code:
             errors[name] = error_for_code(
                 answered.error_code,
@@ -173,7 +185,7 @@ def _merged(known: ClusterMetadata, response: MetadataResponse) -> ClusterMetada
     return ClusterMetadata(
         cluster_id=response.cluster_id,
         controller_id=response.controller_id,
-        nodes={each.node_id: BrokerNode(each.node_id, each.host, each.port, each.rack) for each in response.brokers},
+        nodes=_nodes(response.brokers),
         topics=topics,
         errors=errors,
         names={info.topic_id: name for name, info in topics.items() if info.topic_id is not None},
