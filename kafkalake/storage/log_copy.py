@@ -67,6 +67,7 @@ class LogCopy:
         if not self.wants(ref, path):
             return
         state, segments = self._state, self._segments
+        segments.roll_at(ref.base_offset)
         replay = self._replay(ref, state.producers.copy())
         content = self._place(ref, path, replay)
         segments.extend(_rewritten(ref), content, ref.size_bytes)

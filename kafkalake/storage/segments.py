@@ -172,6 +172,7 @@ class Segments:
         """Add a sealed segment at the end, in place of those that begin in its range, and return these."""
         old: list[Segment] = [self.sealed(base) for base in self.bases if base >= new.base_offset]
         if self.active is not None:
+            assert self.active.base_offset >= new.base_offset, "what lies before the new segment stays"
             old.append(self.active)
         self.active = None
         if new.generation:

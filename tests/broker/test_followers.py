@@ -21,6 +21,7 @@ from kafkalake.broker.partitions.leader_replicas import FetchedReplica
 from kafkalake.errors import KafkaStorageError, UnknownTopicIdError
 from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log import Log
+from kafkalake.storage.replica_read import NEVER
 from kafkalake.storage.rewrite import RewriteRule, rewrite
 
 
@@ -334,6 +335,35 @@ def test_large_segments_are_copied_as_files_and_the_rest_by_messages(tmp_path: P
         assert data_of(log) == data_of(leader)
         assert log.end_offset_for_epoch(1) == leader.end_offset_for_epoch(1)
         assert not list(Path(log.directory).glob("*.tmp"))
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
+@pytest.mark.parametrize("whole_from_bytes", [NEVER, 500])
+def test_a_follower_that_falls_behind_while_its_leader_rolls_quickly_has_the_same_files(
+    tmp_path: Path, whole_from_bytes: int
+) -> None:
+    async def test() -> None:
+        pairs = ReplicaPairs(tmp_path)
+        leader, log = pairs.log("leader", segment_bytes=1_000), pairs.log("follower", segment_bytes=1_000)
+        leader.take_over(1)
+        left = 60
+
+        def roll(fetched: FetchedReplica) -> None:
+            """Append three messages, each in a segment of its own, while an answer is on its way."""
+            nonlocal left
+            for _ in range(min(left, 3)):
+                append(leader, simple_batch([b"%d" % left + bytes(700)]), epoch=1)
+                left -= 1
+
+        append(leader, simple_batch([b"first"]), epoch=1)
+        pairs.leaders.whole_from_bytes, pairs.leaders.change = whole_from_bytes, roll
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        pairs.follow(log, 1)
+        await pairs.until(lambda: not left and has_all(log, leader))
+        assert len(leader.sealed_base_offsets) > 30
+        assert data_of(log) == data_of(leader) and log.sealed_base_offsets == leader.sealed_base_offsets
         await pairs.fetchers.stop_all()
 
     run(test)
