@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
 from kafkalake.buffers import Buffer
 from kafkalake.client.exchange import SIZE_BYTES
 
@@ -54,5 +52,7 @@ class ReceivedFrames:
             self._filled = len(rest)
 
     def _begin_large(self, size: int, received: memoryview) -> None:
+        import numpy as np  # which takes longer to import than most commands of the command line take
+
         self._large, self._filled = np.empty(size, dtype=np.uint8).data, len(received)  # a bytearray would be zeroed
         self._large[: len(received)] = received
