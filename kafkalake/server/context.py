@@ -82,7 +82,8 @@ class ServerContext:
         self.authorizer: Authorizer = authorizer or AllowEverything()
         self.call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self.advertised = advertised
-        self.quotas = ClientQuotas(lambda: broker.cluster.config, clock)
+        topics = broker.topics
+        self.quotas = ClientQuotas(lambda: topics.image.config, clock)
         self.peers = peers
         bytes_max = broker.config.queued_max_request_bytes
         unread_max = broker.config.queued_max_response_bytes

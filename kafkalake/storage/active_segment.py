@@ -170,10 +170,8 @@ class ActiveSegment(Segment):
             return
         entries = entries[:, : ENTRY_BYTES * int(count)]
         self._indexed_at = decode_position(entries[0, -ENTRY_BYTES:].tobytes())
-        with contextlib.suppress(OSError):  # the entries stay in memory
-            self.index.extend(entries[0].tobytes())
-        with contextlib.suppress(OSError):
-            self.time_index.extend(entries[1].tobytes())
+        self.index.extend(entries[0].tobytes())
+        self.time_index.extend(entries[1].tobytes())
 
     def _write(self, data: Buffer) -> int:
         """Write bytes behind the last message and return their position. Raise `OSError` if I/O fails."""
@@ -245,18 +243,15 @@ class ActiveSegment(Segment):
         self.time_index.append(self.earlier_max_timestamp, 0)
 
     def _index(self, offset: int, position: int, earlier_max_timestamp: int) -> None:
-        with contextlib.suppress(OSError):  # the entry stays in memory: 16 bytes for each index interval
-            self.index.append(offset, position)
-        with contextlib.suppress(OSError):
-            self.time_index.append(earlier_max_timestamp, offset - self.base_offset)
+        self.index.append(offset, position)
+        self.time_index.append(earlier_max_timestamp, offset - self.base_offset)
         self._indexed_at = position
 
     def _seal_indexes(self) -> None:
         relative = self.content.next_offset - self.base_offset
         last = self.time_index.last()
         if last != (self.content.max_timestamp, relative):
-            with contextlib.suppress(OSError):
-                self.time_index.append(self.content.max_timestamp, relative)
+            self.time_index.append(self.content.max_timestamp, relative)
         self.index.flush()
         self.time_index.flush()
         if self._aborted:

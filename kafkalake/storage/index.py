@@ -12,6 +12,7 @@ result. Lookup is a binary search by pread: O(log n), without caching or mapping
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import struct
 from collections.abc import Iterator
@@ -34,8 +35,7 @@ _BLOCK_BYTES = 256 * ENTRY_BYTES
 
 def encode_entry(key: int, value: int) -> bytes:
     """Return the 16 bytes of an entry."""
-    pair = _PAIR.pack(key, value)
-    return pair + crc32c(pair).to_bytes(4, "little")
+    return _ENTRY.pack(key, value, crc32c(_PAIR.pack(key, value)))
 
 
 def decode_position(entry: bytes) -> int:
@@ -102,14 +102,15 @@ class Index:
         self._pending = bytearray()
 
     def append(self, key: int, value: int) -> None:
-        """Buffer an entry until the next `flush`. Keys never decrease. Raise `OSError` if I/O fails, keeping the entry."""
+        """Buffer an entry. Keys never decrease. Many are written to the file together; if I/O fails, they stay in memory."""
         self.extend(encode_entry(key, value))
 
     def extend(self, entries: bytes) -> None:
-        """Buffer encoded entries as `append` does. Raise as it does."""
+        """Buffer encoded entries as `append` does."""
         self._pending += entries
         if len(self._pending) >= _BUFFERED_BYTES:
-            self.flush()
+            with contextlib.suppress(OSError):
+                self.flush()
 
     def flush(self) -> None:
         """Write buffered entries to the file. Raise `OSError` if I/O fails."""

@@ -41,8 +41,8 @@ class LogState:
         self.log_start_offset = state.log_start_offset
         self.log_end_offset = state.log_end_offset
         self.high_watermark = min(state.high_watermark, state.log_end_offset)
-        stable = self.producers.advance_high_watermark(self.high_watermark)
-        self.last_stable_offset = max(state.log_start_offset, stable)
+        self.producers.advance_high_watermark(self.high_watermark)
+        self.last_stable_offset = max(state.log_start_offset, self.producers.stable_offset(self.high_watermark))
         self.leader_epoch = state.leader_epoch
         self.max_timestamp = state.max_timestamp
         self.max_timestamp_offset = state.max_timestamp_offset

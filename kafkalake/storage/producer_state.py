@@ -337,11 +337,10 @@ class Producers:
                 stable = first
         return stable
 
-    def advance_high_watermark(self, high_watermark: int) -> int:
-        """Remove ended transactions whose marker is below `high_watermark` and return the last stable offset for it."""
+    def advance_high_watermark(self, high_watermark: int) -> None:
+        """Forget ended transactions whose marker is below `high_watermark`."""
         if self._ended:
             self._ended = [(first, marker) for first, marker in self._ended if marker >= high_watermark]
-        return self.stable_offset(high_watermark)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Remove producers without an open transaction that were idle for `expiration_ms` and return their number."""

@@ -6,7 +6,7 @@ The tagged fields CurrentLeader of a partition and NodeEndpoints of the response
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import NamedTuple
 
 from kafkalake.errors import FencedLeaderEpochError, KafkaError, NotLeaderOrFollowerError
@@ -44,12 +44,12 @@ def leader_value(leader: CurrentLeader) -> bytes:
     return _LEADER.pack(leader.leader_id, leader.leader_epoch) + b"\x00"
 
 
-def append_nodes(out: bytearray, nodes: Iterable[Node]) -> None:
+def append_nodes(out: bytearray, nodes: Collection[Node]) -> None:
     """Append the tagged fields of a response: NodeEndpoints, or none."""
-    each_once = sorted(set(nodes), key=lambda node: node.node_id)
-    if not each_once:
+    if not nodes:
         out.append(0)
         return
+    each_once = sorted(set(nodes), key=lambda node: node.node_id)
     value = bytearray()
     append_unsigned_varint(value, len(each_once) + 1)
     for node in each_once:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from kafkalake.errors import InvalidRequestError
 from kafkalake.unsigned_varint import read_unsigned_varint
-from kafkalake.wire.messages.reading import skip_unknown_tagged_fields
+from kafkalake.wire.messages.reading import skip_unknown_tagged_fields, uuid_of
 
 API_KEY = 0
 
@@ -101,8 +101,7 @@ def _read_flexible(frame: memoryview, position: int, version: int, left: int) ->
         name = topic_id = None
         if version >= 13:
             _check(16, frame, position)
-            raw = bytes(frame[position : position + 16])
-            topic_id = UUID(bytes=raw) if any(raw) else None
+            topic_id = uuid_of(bytes(frame[position : position + 16]))
             position += 16
         else:
             length = frame[position]

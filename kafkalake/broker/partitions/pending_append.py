@@ -88,7 +88,7 @@ class PendingAppend:
     def break_cycle(self) -> None:
         """Release the batches of an answered request. The reference cycle would keep their memory until garbage collection."""
         self.settled = nobody_waits
-        self.drop_bytes()
+        self.batch = self.original = None
 
 
 def with_error(pending: list[PendingAppend], error: KafkaError) -> list[PendingAppend]:

@@ -67,7 +67,7 @@ def read_header(frame: Buffer) -> RequestHeader:
             check_room(frame, 10, length)
             client_id = str(frame[10:position], "utf-8")
         if _request_schema(api_key, version)[1]:
-            position = skip_unknown_tagged_fields(frame, position)
+            position = position + 1 if frame[position] == 0 else skip_unknown_tagged_fields(frame, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"malformed request header: {error}") from None
     return RequestHeader(api_key, version, correlation_id, client_id, position)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -46,6 +46,8 @@ RESPONSE_ELEMENTS_MAX = 1_000_000
 
 TAGGED_FIELDS_MAX = 64
 """Most tagged fields in one section. Over all sections they count as array elements. No version of Kafka's messages has ten."""
+
+_UUIDS_KEPT = 4096
 
 Reader = Callable[[Buffer, int, int], tuple[Any, int]]
 """(frame, position, most array elements) -> (message, position after it)"""
@@ -190,7 +192,12 @@ def _read_compact_length(frame: Buffer, position: int) -> tuple[int, int]:
 
 def _read_uuid(frame: Buffer, position: int) -> UUID | None:
     check_room(frame, position, 16)
-    data = bytes(frame[position : position + 16])
+    return uuid_of(bytes(frame[position : position + 16]))
+
+
+@lru_cache(maxsize=_UUIDS_KEPT)
+def uuid_of(data: bytes) -> UUID | None:
+    """Return the UUID of 16 bytes, None for zeros. Kept, as each request names its topics: making one costs as much as the rest."""
     return UUID(bytes=data) if any(data) else None
 
 
