@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from kafkalake.client.errors import TransactionMustAbortError
 from kafkalake.errors import (
     BrokerUnavailableError,
     ClusterAuthorizationError,
@@ -82,3 +83,10 @@ def as_fenced(error: KafkaLakeError) -> KafkaLakeError:
     if isinstance(error, InvalidProducerEpochError):
         return ProducerFencedError("a newer producer with the same transactional id has begun")
     return error
+
+
+def must_abort(error: KafkaLakeError) -> TransactionMustAbortError:
+    """Return the error of a transaction that failed for `error`."""
+    made = TransactionMustAbortError(f"the transaction must be aborted: {error}")
+    made.__cause__ = error
+    return made

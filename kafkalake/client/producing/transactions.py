@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from kafkalake.client.errors import IllegalStateError, TransactionMustAbortError
+from kafkalake.client.errors import IllegalStateError
 from kafkalake.client.network.backoff import ExponentialBackoff
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.producing.batch import Batch
 from kafkalake.client.producing.idempotence import Identity, Sequences
-from kafkalake.client.producing.transaction_errors import Verdict, as_fenced, verdict_on, verdict_on_batch
+from kafkalake.client.producing.transaction_errors import Verdict, as_fenced, must_abort, verdict_on, verdict_on_batch
 from kafkalake.client.producing.transaction_requests import (
     Kind,
     Step,
@@ -394,10 +394,3 @@ class Transactions:
     def _drop_offsets(self, error: KafkaLakeError) -> None:
         while self._offsets:
             self._offsets.popleft().outcome.end(error)
-
-
-def must_abort(error: KafkaLakeError) -> TransactionMustAbortError:
-    """Return the error of a transaction that failed for `error`."""
-    made = TransactionMustAbortError(f"the transaction must be aborted: {error}")
-    made.__cause__ = error
-    return made
