@@ -35,7 +35,8 @@ public class ToolCalls {
       out.println(found[1]);
       out.flush();
     }
-    System.exit(0);
+    out.flush();
+    Runtime.getRuntime().halt(0); // a hook of a tool may wait for ever
   }
 
   /** How the tool ended, and what it has printed. */

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
-import jars
 import pytest
 from confluent_kafka import Consumer, Producer
-from kafka_reference import Cluster, Clusters, java
+from interop.tool_calls import TOOLS, VERIFY, call
+from kafka_reference import Cluster, Clusters
 from waiting import wait_until
 
-PROGRAM = Path(__file__).parent / "ToolCalls.java"
-TOOLS = "org.apache.kafka.tools."
 TOPICS, FEATURES, QUORUM = TOOLS + "TopicCommand", TOOLS + "FeatureCommand", TOOLS + "MetadataQuorumCommand"
 REASSIGN, ELECT = TOOLS + "reassign.ReassignPartitionsCommand", TOOLS + "LeaderElectionCommand"
-DIRS, VERIFY = TOOLS + "LogDirsCommand", TOOLS + "ReplicaVerificationTool"
+DIRS = TOOLS + "LogDirsCommand"
 GROUPS, TRANSACTIONS = TOOLS + "consumer.group.ConsumerGroupCommand", TOOLS + "TransactionsCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 TOPIC, SPREAD, HEAVY = "tooled", "spread", "heavy"
@@ -219,62 +215,6 @@ UNTIL = {
 }
 """What an output has once the broker that is asked has heard of the change before: brokers of both kinds follow a moment later."""
 
-WORDS = (
-    (r"[ \t]+", " "),
-    (r"127\.0\.0\.1:\d+(,127\.0\.0\.1:\d+)*", "HOST"),
-    (r"^.*clients-.*$", ""),  # transactions of other tests
-    (r"^.*\bg-[0-9a-f]{10}\b.*$", ""),  # groups of other tests
-    (
-        r"^ *min\.insync\.replicas=1 .*$",
-        "",
-    ),  # Apache Kafka sets it for the cluster where it has eligible leader replicas
-    (r"min\.insync\.replicas=1,?", ""),
-    (r"TopicId: \S+", "TopicId: ID"),
-    (r'"(size|logDir)":("[^"]*"|\d+)', r'"\1":0'),
-    (r'"directoryId": "[^"]*"', '"directoryId": "ID"'),
-    (r"(ReplicaKey\(id=\d, directoryId=)[^)]*\)", r"\1ID)"),
-    (r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+", "TIME"),
-    (r"for partition \S+ at offset \d+ among", "for partition P at offset N among"),
-    (r"controller \d", "controller N"),
-    (r"Epoch: \d+", "Epoch: N"),
-    (r"^(ClusterId|LeaderId|LeaderEpoch|HighWatermark|MaxFollowerLag|MaxFollowerLagTimeMs): \S+", r"\1: N"),
-    (r"\b\d{13}\b", "TIMESTAMP"),
-    (r"^t \d+ \d+ ", "t N N "),  # coordinator, producer id
-    (r"^\d+ t \d+ (.*TIMESTAMP) \d+", r"N t N \1 N"),
-    (r"^\d+ (\d+) \d+ (\d+ TIMESTAMP)", r"N \1 N \2"),  # producer id, coordinator epoch
-    (r"\(\d\) -", "(N) -"),
-    (r" +$", ""),
-)
-
-
-def call(cluster: Cluster, commands: Sequence[tuple[str, str, str]], files: dict[str, Path]) -> dict[str, str]:
-    """Return what each command prints, and how it ends."""
-    lines = []
-    for name, tool, arguments in commands:
-        servers = ["--broker-list" if tool == VERIFY else "--bootstrap-server", cluster.bootstrap_servers]
-        lines.append("\t".join([name, tool, UNTIL.get(name, ""), *servers, *arguments.format(**files).split()]))
-    command = [java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", ":".join(jars.jars("kafka"))]
-    run = subprocess.run(
-        [*command, str(PROGRAM), VERIFY, "max lag"],
-        input="\n".join(lines) + "\n",
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    found = re.split(r"^### (.*) (\w+)$", run.stdout, flags=re.MULTILINE)[1:]
-    return {name: f"{ended}\n{plain(text)}" for name, ended, text in zip(*[iter(found)] * 3, strict=True)}
-
-
-def plain(text: str) -> str:
-    """Return an output with words for what differs from run to run, in lines without a stack trace."""
-    text = "\n".join(line for line in text.splitlines() if not re.match(r"\tat |.*ToolCalls|null$|Caused by: ", line))
-    text = re.sub(r"(?<= are )\S+=\S+, .*", lambda quotas: ", ".join(sorted(quotas[0].split(", "))), text)
-    for pattern, word in WORDS:
-        text = re.sub(pattern, word, text, flags=re.MULTILINE)
-    return "\n".join(line for line in text.splitlines() if line.strip())
-
 
 def use(cluster: Cluster) -> None:
     """Leave records, a group with offsets and a transaction behind."""
@@ -318,9 +258,9 @@ def outputs(cluster: Cluster, directory: Path) -> dict[str, str]:
     paths = {name: directory / f"{name}.json" for name in files}
     for name, content in files.items():
         paths[name].write_text(json.dumps(content))
-    found = call(cluster, CREATE, paths)
+    found = call(cluster.bootstrap_servers, CREATE, paths, UNTIL)
     use(cluster)
-    return found | call(cluster, COMMANDS, paths)
+    return found | call(cluster.bootstrap_servers, COMMANDS, paths, UNTIL)
 
 
 @pytest.fixture(scope="module")
