@@ -132,16 +132,23 @@ def marker(producer: int = 7, epoch: int = 0, kind: int = COMMIT, coordinator: i
 
 def test_the_last_stable_offset_waits_for_the_marker_to_be_under_the_high_watermark() -> None:
     producers = Producers()
+
+    def advance(high_watermark: int) -> int:
+        stable = producers.stable_offset(high_watermark)
+        producers.advance_high_watermark(high_watermark)
+        assert producers.stable_offset(high_watermark) == stable
+        return stable
+
     producers.replay(attempt(0, 0, producer=1), 0, 0, 0)
-    assert producers.advance_high_watermark(10) == 10
+    assert advance(10) == 10
     producers.replay(attempt(0, 0, producer=2, transactional=True), 10, 0, 0)
     producers.replay(attempt(0, 0, producer=3, transactional=True), 20, 0, 0)
-    assert producers.advance_high_watermark(30) == 10
+    assert advance(30) == 10
     assert producers.end(marker(2), 30, 0) is None
-    assert producers.advance_high_watermark(30) == 10
-    assert producers.advance_high_watermark(31) == 20
+    assert advance(30) == 10
+    assert advance(31) == 20
     producers.end(marker(3), 31, 0)
-    assert producers.advance_high_watermark(32) == 32
+    assert advance(32) == 32
 
 
 def test_an_aborted_transaction_is_told_with_its_range() -> None:
