@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kafkalake.broker.controller.announcements import Announcements
 from kafkalake.broker.controller.controller import Controller
+from kafkalake.broker.controller.membership import Membership
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.config.listener import Listener
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -107,6 +109,21 @@ def test_a_member_is_unfenced_once_it_listens(tmp_path: Path, monkeypatch: pytes
     async def run() -> None:
         async with running(node(tmp_path, 0)):
             await starts_fenced(node(tmp_path, 1), tmp_path, Gate(monkeypatch))
+
+    asyncio.run(run())
+
+
+def test_the_others_know_a_broker_that_has_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the controller's announcement does not come."""
+    monkeypatch.setattr(Membership, "_look_for_versions", lambda self: None)
+
+    async def run() -> None:
+        second = node(tmp_path, 1)
+        async with running(node(tmp_path, 0), second):
+            monkeypatch.setattr(Announcements, "tell", lambda self, image: None)
+            async with running(node(tmp_path, 2)):
+                assert second.broker is not None
+                assert second.broker.cluster.brokers[2].is_active
 
     asyncio.run(run())
 

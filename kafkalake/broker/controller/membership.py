@@ -59,6 +59,8 @@ logger = logging.getLogger(__name__)
 RETRY_PAUSES_S = (0.1, 0.3, 1.0)
 LOOK_INTERVAL_MS = 1_000
 """How often the control store is looked at for a version of which nobody has told."""
+ENTRY_WAIT_MS = 500
+"""How long a broker that enters waits for the others to follow the version that has it unfenced."""
 NO_EPOCH = -1
 _TRIED_AGAIN = (
     BrokerUnavailableError,
@@ -219,6 +221,7 @@ class Membership:
     async def enter(self) -> None:
         """Have this broker, whose listeners accept connections now, unfenced, and follow the version in which it may lead.
 
+        The other brokers follow it, too, when this returns, those that answer in `ENTRY_WAIT_MS`: any of them names the leaders.
         To be called after `begin`. Raise `RequestTimedOutError` if that takes longer than `initial.broker.registration.timeout.ms`.
         """
         self._is_listening = True
@@ -230,6 +233,10 @@ class Membership:
             await self._look_quietly()
             if not self._may_lead():
                 await asyncio.sleep(0.05 + 0.2 * self._random.random())
+        image = self.newest
+        others = {each.broker_id for each in image.brokers.values() if each.is_active} - {self._broker_id}
+        told = (self.others.tell(each, image.version, ENTRY_WAIT_MS) for each in sorted(others))
+        await asyncio.gather(*told, return_exceptions=True)
 
     def _may_lead(self) -> bool:
         """Return whether the version that is followed has this broker, not fenced."""
