@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 
 import confluent_kafka
@@ -10,6 +11,8 @@ from kafka_reference import Kafkalake, topic_name
 from lake_catalog import Statement, refused, statements, with_catalog
 from pyspark.sql import Row, SparkSession
 from waiting import wait_until
+
+from kafkalake.delayed_headers import DELIVER_AT
 
 NAMES = ["segments", "partitions", "groups", "lag", "history", "transactions", "producers", "delayed", "jobs"]
 
@@ -144,6 +147,19 @@ def test_segments_and_partitions_are_those_of_the_log(sql: Statement, clicks: st
     assert [(row.leader, row.isr, row.high_watermark) for row in rows] == [(0, [0], 57)] * 2
     assert sum(row.bytes for row in rows) == sql(f"SELECT sum(bytes) AS n FROM lake.{clicks}.segments")[0].n
     assert sql("SELECT count(*) AS n FROM lake.__consumer_offsets.partitions")[0].n > 0
+
+
+def test_what_waits_to_be_delivered_later(sql: Statement, broker: Kafkalake, clicks: str) -> None:
+    sql(f"ALTER TABLE lake.{clicks} SET TBLPROPERTIES ('delayed.delivery.enable' = 'true')")
+    due_ms = time.time_ns() // 1_000_000 + 3_600_000
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce(clicks, b"later", b"k", partition=1, headers={DELIVER_AT: str(due_ms).encode()})
+    assert producer.flush(60) == 0
+    waiting = f"SELECT partition, unix_millis(due) AS due, key, size, source_partition FROM lake.{clicks}.delayed"
+    row = Row(partition=1, due=due_ms, key=bytearray(b"k"), size=5, source_partition=1)
+    wait_until(lambda: sql(waiting) == [row], lambda: sql(waiting))
+    assert sql(f"SELECT count(*) AS n FROM lake.system.delayed WHERE topic = '{clicks}' AND due > now()") == [Row(n=1)]
+    assert sql(f"SELECT count(*) AS n FROM lake.{clicks} WHERE value = CAST('later' AS BINARY)") == [Row(n=0)]
 
 
 def test_what_has_no_past_and_what_cannot_be_written_says_so(sql: Statement, clicks: str) -> None:

@@ -80,6 +80,15 @@ def test_what_is_no_option_of_a_stream_over_a_table_is_refused(
     assert message is None or message in one_line_message(error.value)
 
 
+def test_a_continuous_trigger_is_refused_with_what_takes_its_place(
+    session: SparkSession, clicks: str, tmp_path: Path
+) -> None:
+    writer = session.readStream.table(f"lake.{clicks}").writeStream.format("noop")
+    with pytest.raises(Exception) as error:
+        writer.option("checkpointLocation", str(tmp_path)).trigger(continuous="1 second").start()
+    assert "Real-Time Mode" in one_line_message(error.value)
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_stream_is_written_to_a_table(
     session: SparkSession, broker: Kafkalake, clicks: str, tmp_path: Path, is_there: bool

@@ -17,6 +17,7 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
+import org.apache.spark.sql.connector.read.streaming.ContinuousStream;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructType;
 
@@ -115,6 +116,13 @@ final class KafkaLakeScan implements SupportsReportStatistics, SupportsRuntimeV2
   @Override
   public PartitionReaderFactory createReaderFactory() {
     return new SegmentReaderFactory(columns);
+  }
+
+  /** Refuses the trigger of Spark's experiment that Real-Time Mode has taken the place of. */
+  @Override
+  public ContinuousStream toContinuousStream(String checkpointLocation) {
+    throw KafkaLakeExtensions.refused(
+        "topics are not read with a continuous trigger: Real-Time Mode is as fast, trigger(realTime='5 minutes') with outputMode('update')");
   }
 
   @Override

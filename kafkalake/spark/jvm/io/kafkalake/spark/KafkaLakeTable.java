@@ -90,6 +90,7 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
   @Override
   public Set<TableCapability> capabilities() {
     Set<TableCapability> all = EnumSet.copyOf(pythonTable().capabilities());
+    all.add(TableCapability.CONTINUOUS_READ); // so that the scan says what takes its place
     if (isFrame) {
       all.remove(TableCapability.BATCH_WRITE);
     }
