@@ -50,6 +50,7 @@ MEASURES = {
             "replicated-default",
             "replicated-large",
             "replicated-p99",
+            "cluster-cpu",
             "cluster-transactions",
             "replica-refilled",
         ),

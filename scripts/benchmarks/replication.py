@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from contract.wire_client import WireClient
-from kafka_reference import BROKERS, Cluster
+from kafka_reference import BROKERS, BrokerProcess, Cluster, create_topic
 from waiting import wait_until
 
 from benchmarks import kafka_tools
 from benchmarks.clusters import RECORD_BYTES, TIMEOUT_S, admin, clusters, create_replicated
 from benchmarks.java_clients import JavaClients
 from benchmarks.plan import Plan, costing, progress, take_turns
-from benchmarks.rows import Cost, Row, compare_rates, compare_times
+from benchmarks.rows import Cost, Row, compare_rates, compare_times, limited
 
 LARGE_RECORD_BYTES = 1_000
 LARGE_BATCHES = {"batch.size": "262144", "linger.ms": "10"}
@@ -41,6 +41,8 @@ def measure(plan: Plan) -> Iterator[Row]:
             )
         if plan.wants("replicated-p99"):
             yield _latency(plan, pair)
+        if plan.wants("cluster-cpu"):
+            yield _cluster_cpu(plan, pair)
         if plan.wants("cluster-transactions"):
             yield _transactions(plan, pair)
         if plan.wants("replica-refilled"):
@@ -80,6 +82,34 @@ def _produce(
         records=records,
         partitions=plan.partitions,
     )
+
+
+def _cluster_cpu(plan: Plan, clusters_of_three: tuple[Cluster, Cluster]) -> Row:
+    """What three brokers take in processor time for a GB, against one: they get smaller requests."""
+    key, partitions, records = "cluster-cpu", 6, plan.size(3_000_000, 300_000)
+    cost = Cost("GB")
+
+    def cost_of(brokers: BrokerProcess | Cluster) -> float:
+        with costing(cost, brokers, records * RECORD_BYTES / 1e9):
+            kafka_tools.produce(brokers.bootstrap_servers, key, records=records)
+        return cost.seconds[brokers.name][-1]
+
+    with plan.brokers() as singles:
+        for cluster, single in zip(clusters_of_three, singles, strict=True):
+            progress(f"{key}: warming {cluster.name}")
+            create_topic(single, key, partitions=partitions, timeout_s=TIMEOUT_S)
+            create_topic(cluster.brokers[0], key, partitions=partitions, timeout_s=TIMEOUT_S)
+            cost_of(single)
+            cost_of(cluster)
+
+        def work(cluster: Cluster) -> float:
+            single = singles[clusters_of_three.index(cluster)]
+            return cost_of(cluster) / cost_of(single)
+
+        ours, theirs = take_turns(key, plan.rounds, clusters_of_three, work, "x")
+    title = f"produce to {partitions} partitions, default settings: CPU s/GB of three brokers against one's"
+    row = compare_times(key, title, ours, theirs, at_least=1.0, unit="x", records=records)
+    return limited(row, 1.15)
 
 
 def _latency(plan: Plan, pair: tuple[Cluster, Cluster]) -> Row:
