@@ -15,7 +15,7 @@ from kafka_reference import BROKERS, BrokerProcess, Cluster, create_topic
 from waiting import wait_until
 
 from benchmarks import kafka_tools
-from benchmarks.clusters import RECORD_BYTES, TIMEOUT_S, admin, clusters, create_replicated
+from benchmarks.clusters import RECORD_BYTES, TIMEOUT_S, admin, clusters, create_replicated, isr_sizes
 from benchmarks.java_clients import JavaClients
 from benchmarks.plan import Plan, costing, progress, take_turns
 from benchmarks.rows import Cost, Row, compare_rates, compare_times, limited
@@ -160,7 +160,8 @@ def _refill(plan: Plan, pair: tuple[Cluster, Cluster]) -> Row:
     def work(cluster: Cluster) -> float:
         kept = _replicas(cluster, key)[:-1]
         _move(cluster, key, kept)
-        wait_until(lambda: len(_replicas(cluster, key)) == len(kept), None, TIMEOUT_S)
+        left = [len(kept)]
+        wait_until(lambda: all(isr_sizes(each, key) == left for each in cluster.brokers), None, TIMEOUT_S)
         added = (set(range(BROKERS)) - set(kept)).pop()
         with costing(cost, cluster, size / 1e9):
             began_s = time.monotonic()
