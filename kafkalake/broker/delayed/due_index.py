@@ -115,9 +115,11 @@ class Buckets:
         return np.frombuffer(data, dtype=np.int64).reshape(-1, 3)
 
     def _take_held(self, bucket: _Bucket, limit: int) -> Entries:
-        taken = [bucket.parts.pop()]
-        while bucket.parts and sum(map(len, taken)) < limit:
+        taken: list[Entries] = []
+        count = 0
+        while bucket.parts and count < limit:
             taken.append(bucket.parts.pop())
+            count += len(taken[-1])
         entries = np.concatenate(taken)
         if len(entries) > limit:
             bucket.parts.append(entries[limit:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from unittest import mock
 
 import numpy as np
@@ -150,6 +151,19 @@ def test_no_call_moves_or_sorts_more_than_a_part() -> None:
         assert max(len(call.args[0]) for call in sort.call_args_list) <= due_runs.RUN_MAX
     found = np.concatenate([index.take(now, 5_000) for _ in range(count // 5_000 + 1)])
     assert found[:, 2].tolist() == list(range(count)) and not len(index)
+
+
+def test_records_that_came_one_by_one_are_moved_together() -> None:
+    """Moving a part costs processor time by its records, which may be as many pieces, and not by their square."""
+    index, count = DueIndex(NOW, MemoryFiles(), 1_000_000), due_index.SLICE // 2
+    began_s = time.thread_time()
+    for offset in range(count):
+        index.add(entries((NOW + 5 * HOUR_MS, 0, offset)))
+        index.advance(NOW)
+    added_s = time.thread_time() - began_s
+    advance(index, NOW + 5 * HOUR_MS)
+    assert time.thread_time() - began_s - added_s < added_s
+    assert index.take(NOW + 5 * HOUR_MS, count)[:, 2].tolist() == list(range(count))
 
 
 def test_what_is_peeked_at_stays() -> None:
