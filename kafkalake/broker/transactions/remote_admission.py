@@ -116,8 +116,7 @@ class RemoteAdmission:
         """Ask the coordinator. Reply once: `CoordinatorNotAvailableError` without an answer in time."""
         marked = self._watch.begin(request.partitions, request.producer.producer_id)
         waiting = _Waiting(request, reply, marked)
-        unavailable: PartitionResults = dict.fromkeys(request.partitions, CoordinatorNotAvailableError)
-        waiting.timeout = self._timers.schedule(self._wait_ms, partial(self._answer, waiting, unavailable))
+        waiting.timeout = self._timers.schedule(self._wait_ms, partial(self._answer, waiting, _unavailable(waiting)))
         self._lanes.send(broker_id, waiting)
 
     def stop(self) -> None:
@@ -126,9 +125,9 @@ class RemoteAdmission:
 
     async def _ask(self, broker_id: int, taken: Sequence[_Waiting]) -> bool:
         found = await ask_each(self._peers.admit, broker_id, [each.request for each in taken], "writes to be admitted")
-        for number, each in enumerate(taken):
-            unavailable: PartitionResults = dict.fromkeys(each.request.partitions, CoordinatorNotAvailableError)
-            self._answer(each, unavailable if isinstance(found, KafkaError) else found[number])
+        results = map(_unavailable, taken) if isinstance(found, KafkaError) else found
+        for each, result in zip(taken, results, strict=True):
+            self._answer(each, result)
         return True
 
     def _answer(self, waiting: _Waiting, results: PartitionResults) -> None:
@@ -143,6 +142,10 @@ class RemoteAdmission:
             for each, error in results.items()
         }
         call_isolated(CallbackLoop.TURN_OF_PRODUCER, waiting.reply, checked)
+
+
+def _unavailable(waiting: _Waiting) -> PartitionResults:
+    return dict.fromkeys(waiting.request.partitions, CoordinatorNotAvailableError)
 
 
 def _take(broker_id: int, waiting: deque[_Waiting]) -> list[_Waiting]:
