@@ -11,6 +11,7 @@ import numpy as np
 
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
+from kafkalake.record.bitmap import load_bit
 from kafkalake.record.compiled import compiled
 from kafkalake.record.memory import load_i32, load_i64, load_u8
 
@@ -105,7 +106,7 @@ def hash_keys(
                 row += rows
                 continue
             for r in range(row, row + rows):
-                if nulls and not (load_u8(data, bits + (r >> 3)) >> (r & 7)) & 1:
+                if nulls and not load_bit(data, bits, r):
                     continue
                 start = load_i32(data, ends + 4 * r)
                 low, high = _siphash(data, keys + start, load_i32(data, ends + 4 * r + 4) - start, key0, key1)

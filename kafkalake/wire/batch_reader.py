@@ -14,6 +14,7 @@ import numpy as np
 
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
+from kafkalake.record.bitmap import bitmap_bytes, set_bit
 from kafkalake.record.compiled import compiled
 from kafkalake.record.crc32c import START, extend, finish
 from kafkalake.record.memory import copy, load_u8, store_i32, store_i64, store_u8
@@ -229,11 +230,6 @@ def _place(numbers: Int64s, buffer: int, position: int, length: int) -> int:
 
 
 @compiled()
-def _bitmap(rows: int, nulls: int) -> int:
-    return (rows + 7) >> 3 if nulls else 0
-
-
-@compiled()
 def lay_out(numbers: Int64s) -> int:
     """Set the position of each buffer of the body and return the body's length."""
     rows = numbers[at.ROWS]
@@ -242,10 +238,10 @@ def lay_out(numbers: Int64s) -> int:
     p = _place(numbers, at.OFFSET_DATA, p, 8 * rows)
     p = _place(numbers, at.TIMESTAMP_DATA - 1, p, 0)
     p = _place(numbers, at.TIMESTAMP_DATA, p, 8 * rows)
-    p = _place(numbers, at.KEY_VALIDITY, p, _bitmap(rows, numbers[at.KEY_NULLS]))
+    p = _place(numbers, at.KEY_VALIDITY, p, bitmap_bytes(rows, numbers[at.KEY_NULLS]))
     p = _place(numbers, at.KEY_OFFSETS, p, 4 * (rows + 1))
     p = _place(numbers, at.KEY_DATA, p, numbers[KEY_BYTES])
-    p = _place(numbers, at.VALUE_VALIDITY, p, _bitmap(rows, numbers[at.VALUE_NULLS]))
+    p = _place(numbers, at.VALUE_VALIDITY, p, bitmap_bytes(rows, numbers[at.VALUE_NULLS]))
     p = _place(numbers, at.VALUE_OFFSETS, p, 4 * (rows + 1))
     p = _place(numbers, at.VALUE_DATA, p, numbers[VALUE_BYTES])
     p = _place(numbers, at.HEADERS_OFFSETS - 1, p, 0)
@@ -254,35 +250,29 @@ def lay_out(numbers: Int64s) -> int:
     p = _place(numbers, at.HEADER_KEY_OFFSETS - 1, p, 0)
     p = _place(numbers, at.HEADER_KEY_OFFSETS, p, 4 * (inner + 1))
     p = _place(numbers, at.HEADER_KEY_DATA, p, numbers[HEADER_KEY_BYTES])
-    p = _place(numbers, at.HEADER_VALUE_VALIDITY, p, _bitmap(inner, numbers[at.HEADER_VALUE_NULLS]))
+    p = _place(numbers, at.HEADER_VALUE_VALIDITY, p, bitmap_bytes(inner, numbers[at.HEADER_VALUE_NULLS]))
     p = _place(numbers, at.HEADER_VALUE_OFFSETS, p, 4 * (inner + 1))
     return _place(numbers, at.HEADER_VALUE_DATA, p, numbers[HEADER_VALUE_BYTES])
 
 
 @compiled()
-def _start(numbers: Int64s, buffer: int) -> int:
+def start_of(numbers: Int64s, buffer: int) -> int:
     found: int = numbers[at.FIRST_BUFFER + 2 * buffer]
     return found
 
 
 @compiled()
 def _clear_bits(numbers: Int64s, buffer: int, out: Bytes) -> None:
-    for i in range(_start(numbers, buffer), _start(numbers, buffer) + numbers[at.FIRST_BUFFER + 2 * buffer + 1]):
+    for i in range(start_of(numbers, buffer), start_of(numbers, buffer) + numbers[at.FIRST_BUFFER + 2 * buffer + 1]):
         store_u8(out, i, 0)
-
-
-@compiled()
-def _set_bit(out: Bytes, start: int, row: int) -> None:
-    position = start + (row >> 3)
-    store_u8(out, position, load_u8(out, position) | (1 << (row & 7)))
 
 
 @compiled()
 def _pad(numbers: Int64s, out: Bytes, end: int) -> None:
     """Zero the padding between the buffers."""
     for buffer in range(at.BUFFERS):
-        position = _start(numbers, buffer) + numbers[at.FIRST_BUFFER + 2 * buffer + 1]
-        stop = _start(numbers, buffer + 1) if buffer + 1 < at.BUFFERS else end
+        position = start_of(numbers, buffer) + numbers[at.FIRST_BUFFER + 2 * buffer + 1]
+        stop = start_of(numbers, buffer + 1) if buffer + 1 < at.BUFFERS else end
         while position < stop:
             store_u8(out, position, 0)
             position += 1
@@ -291,9 +281,9 @@ def _pad(numbers: Int64s, out: Bytes, end: int) -> None:
 @compiled()
 def _fill_headers(data: Bytes, position: int, end: int, count: int, layout: Int64s, out: Bytes, cursor: Int64s) -> int:
     """Copy the headers of one record to the rows from the cursor on. Return the position after them."""
-    key_offsets, key_data = _start(layout, at.HEADER_KEY_OFFSETS), _start(layout, at.HEADER_KEY_DATA)
-    value_offsets, value_data = _start(layout, at.HEADER_VALUE_OFFSETS), _start(layout, at.HEADER_VALUE_DATA)
-    bits, nulls = _start(layout, at.HEADER_VALUE_VALIDITY), layout[at.HEADER_VALUE_NULLS]
+    key_offsets, key_data = start_of(layout, at.HEADER_KEY_OFFSETS), start_of(layout, at.HEADER_KEY_DATA)
+    value_offsets, value_data = start_of(layout, at.HEADER_VALUE_OFFSETS), start_of(layout, at.HEADER_VALUE_DATA)
+    bits, nulls = start_of(layout, at.HEADER_VALUE_VALIDITY), layout[at.HEADER_VALUE_NULLS]
     first = cursor[_HEADER_ROW]
     k, v = key_data + cursor[_HEADER_KEY], value_data + cursor[_HEADER_VALUE]
     for row in range(first, first + count):
@@ -307,7 +297,7 @@ def _fill_headers(data: Bytes, position: int, end: int, count: int, layout: Int6
             position += length
             v += length
             if nulls:
-                _set_bit(out, bits, row)
+                set_bit(out, bits, row)
         store_i32(out, value_offsets + 4 * (row + 1), v - value_data)
     cursor[_HEADER_ROW] = first + count
     cursor[_HEADER_KEY], cursor[_HEADER_VALUE] = k - key_data, v - value_data
@@ -327,7 +317,7 @@ def begin_fill(layout: Int64s, out: Bytes, end: int) -> None:
         at.HEADER_KEY_OFFSETS,
         at.HEADER_VALUE_OFFSETS,
     ):
-        store_i32(out, _start(layout, buffer), 0)
+        store_i32(out, start_of(layout, buffer), 0)
     _pad(layout, out, end)
 
 
@@ -342,14 +332,14 @@ def fill(data: Bytes, position: int, end: int, numbers: Int64s, layout: Int64s, 
     base_timestamp = numbers[header + at.BASE_TIMESTAMP]
     append_time = numbers[header + at.ATTRIBUTES] & at.ATTRIBUTE_LOG_APPEND_TIME != 0
     max_timestamp = numbers[header + at.MAX_TIMESTAMP]
-    offsets, timestamps = _start(layout, at.OFFSET_DATA), _start(layout, at.TIMESTAMP_DATA)
+    offsets, timestamps = start_of(layout, at.OFFSET_DATA), start_of(layout, at.TIMESTAMP_DATA)
     key_bits, key_offsets, key_data = (
-        _start(layout, at.KEY_VALIDITY),
-        _start(layout, at.KEY_OFFSETS),
-        _start(layout, at.KEY_DATA),
+        start_of(layout, at.KEY_VALIDITY),
+        start_of(layout, at.KEY_OFFSETS),
+        start_of(layout, at.KEY_DATA),
     )
-    value_bits, value_offsets = _start(layout, at.VALUE_VALIDITY), _start(layout, at.VALUE_OFFSETS)
-    value_data, headers_offsets = _start(layout, at.VALUE_DATA), _start(layout, at.HEADERS_OFFSETS)
+    value_bits, value_offsets = start_of(layout, at.VALUE_VALIDITY), start_of(layout, at.VALUE_OFFSETS)
+    value_data, headers_offsets = start_of(layout, at.VALUE_DATA), start_of(layout, at.HEADERS_OFFSETS)
     key_nulls, value_nulls = layout[at.KEY_NULLS], layout[at.VALUE_NULLS]
     first = cursor[_ROW]
     key, value = key_data + cursor[_KEY], value_data + cursor[_VALUE]
@@ -366,7 +356,7 @@ def fill(data: Bytes, position: int, end: int, numbers: Int64s, layout: Int64s, 
             position += length
             key += length
             if key_nulls:
-                _set_bit(out, key_bits, i)
+                set_bit(out, key_bits, i)
         store_i32(out, key_offsets + 4 * (i + 1), key - key_data)
         length, position = read_varint(data, position, end)
         if length >= 0:
@@ -374,7 +364,7 @@ def fill(data: Bytes, position: int, end: int, numbers: Int64s, layout: Int64s, 
             position += length
             value += length
             if value_nulls:
-                _set_bit(out, value_bits, i)
+                set_bit(out, value_bits, i)
         store_i32(out, value_offsets + 4 * (i + 1), value - value_data)
         headers, position = read_varint(data, position, end)
         if headers:

@@ -13,9 +13,10 @@ import numpy as np
 
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
+from kafkalake.record.bitmap import bitmap_bytes, load_bit
 from kafkalake.record.compiled import compiled
 from kafkalake.record.crc32c import START, extend, finish
-from kafkalake.record.memory import copy, load_i32, load_i64, load_u8, store_u8
+from kafkalake.record.memory import copy, load_i32, load_i64, store_u8
 from kafkalake.wire import batch_header as wire
 from kafkalake.wire.header_key import restore_key, wire_bytes
 from kafkalake.wire.varint import store_big_i16, store_big_i32, store_big_i64, varint_bytes, write_varint
@@ -48,7 +49,7 @@ def _length(layouts: Int64s, m: int, buffer: int) -> int:
 
 @compiled()
 def _sound_binary(data: Bytes, body: int, layouts: Int64s, m: int, rows: int, nulls: int, first: int) -> bool:
-    if nulls and _length(layouts, m, first) < (rows + 7) >> 3:
+    if nulls and _length(layouts, m, first) < bitmap_bytes(rows, nulls):
         return False
     if _length(layouts, m, first + 1) < 4 * (rows + 1):
         return False
@@ -158,7 +159,7 @@ def select(
 @compiled()
 def _present(data: Bytes, bits: int, row: int) -> int:
     """Return whether a row is not null. `bits` is -1 if the column has no null."""
-    return bits < 0 or (load_u8(data, bits + (row >> 3)) >> (row & 7)) & 1 != 0
+    return bits < 0 or load_bit(data, bits, row) != 0
 
 
 @compiled()

@@ -23,6 +23,7 @@ from typing import Any
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.batch import ProducerBatch
+from kafkalake.record.bitmap import bitmap_bytes, load_bit
 from kafkalake.record.compiled import compiled
 from kafkalake.record.memory import copy, load_i32, load_i64, load_u8, store_i32, store_i64, store_u8
 from kafkalake.wire import batch_header as wire
@@ -47,23 +48,13 @@ from kafkalake.wire.batch_reader import (
     begin_fill,
     check_header,
     lay_out,
+    start_of,
 )
 
 KEY_NULLS, VALUE_NULLS, HAS_TIMESTAMPS, RESERVED = 0, 4, 8, 12
 FIXED_BYTES = 16
 SMALLEST_ROW = 4
 """Bytes of a row at least, so that the length bounds the rows."""
-
-
-@compiled()
-def bitmap_bytes(rows: int, nulls: int) -> int:
-    """Return the bytes of a column's bitmap."""
-    return (rows + 7) >> 3 if nulls else 0
-
-
-@compiled()
-def _is_present(data: Bytes, bitmap: int, row: int) -> int:
-    return (load_u8(data, bitmap + (row >> 3)) >> (row & 7)) & 1
 
 
 @compiled()
@@ -83,7 +74,7 @@ def _check_nulls(data: Bytes, bitmap: int, ends: int, rows: int, nulls: int) -> 
     found = previous = wrong = 0
     for i in range(rows):
         end = load_i32(data, ends + 4 * i)
-        if not _is_present(data, bitmap, i):
+        if not load_bit(data, bitmap, i):
             found += 1
             wrong |= end - previous
         previous = end
@@ -158,31 +149,25 @@ def _measure(data: Bytes, end: int, numbers: Int64s) -> int:
 
 
 @compiled()
-def _start(numbers: Int64s, buffer: int) -> int:
-    found: int = numbers[at.FIRST_BUFFER + 2 * buffer]
-    return found
-
-
-@compiled()
 def _fill_column(data: Bytes, position: int, numbers: Int64s, first: int, nulls: int, length: int, out: Bytes) -> int:
     """Copy the column at `position` to the buffers from `first` on: bitmap, offsets, bytes. Return the position after it."""
     rows = numbers[at.ROWS]
     bitmap = bitmap_bytes(rows, nulls)
     if bitmap:
-        to = _start(numbers, first)
+        to = start_of(numbers, first)
         copy(out, to, data, position, bitmap)
         if rows & 7:
             last = to + bitmap - 1
             store_u8(out, last, load_u8(out, last) & ((1 << (rows & 7)) - 1))
     ends = position + bitmap
-    copy(out, _start(numbers, first + 1) + 4, data, ends, 4 * rows)
-    copy(out, _start(numbers, first + 2), data, ends + 4 * rows, length)
+    copy(out, start_of(numbers, first + 1) + 4, data, ends, 4 * rows)
+    copy(out, start_of(numbers, first + 2), data, ends + 4 * rows, length)
     return int(ends + 4 * rows + length)
 
 
 @compiled()
 def _clear_offsets(numbers: Int64s, buffer: int, out: Bytes) -> None:
-    start = _start(numbers, buffer)
+    start = start_of(numbers, buffer)
     for i in range(numbers[at.ROWS] + 1):
         store_i32(out, start + 4 * i, 0)
 
@@ -192,7 +177,7 @@ def _fill(data: Bytes, numbers: Int64s, out: Bytes) -> None:
     """Write the body of columns that `_measure` has validated."""
     rows = numbers[at.ROWS]
     begin_fill(numbers, out, numbers[ROOM])
-    offsets, timestamps = _start(numbers, at.OFFSET_DATA), _start(numbers, at.TIMESTAMP_DATA)
+    offsets, timestamps = start_of(numbers, at.OFFSET_DATA), start_of(numbers, at.TIMESTAMP_DATA)
     base_offset = numbers[FIRST_HEADER_FIELD + at.BASE_OFFSET]
     for i in range(rows):
         store_i64(out, offsets + 8 * i, base_offset + i)

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
+from kafkalake.record.bitmap import bitmap_bytes, load_bit, set_bit
 from kafkalake.record.compiled import compiled
-from kafkalake.record.memory import copy, load_i32, load_i64, load_u8, store_i32, store_u8
+from kafkalake.record.memory import copy, load_i32, load_i64, store_i32, store_u8
 from kafkalake.wire import batch_header as wire
 from kafkalake.wire.batch_writer import binary_bytes, small_varint_bytes, write_binary, write_fields
 from kafkalake.wire.column_batch import (
@@ -28,7 +29,6 @@ from kafkalake.wire.column_batch import (
     RESERVED,
     SMALLEST_ROW,
     VALUE_NULLS,
-    bitmap_bytes,
 )
 from kafkalake.wire.compression import NONE
 from kafkalake.wire.record_batch import compressed_batch
@@ -39,11 +39,13 @@ _NO_VIEW = np.empty(0, dtype=np.uint8)
 _OFFSET = struct.Struct("<i")
 _OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 1
 """Largest size of a record without its key and value."""
+_WRITE = "void(view, view, view, view, view, view, view, int64[::1], int64, int64, int64, int64[:,::1], uint8[::1], int64[::1])"
+"""The signature of both kernels, so that a writer has one of them."""
 
 
 @compiled()
 def _present(bits: Bytes, row: int) -> int:
-    return len(bits) == 0 or (load_u8(bits, row >> 3) >> (row & 7)) & 1 != 0
+    return len(bits) == 0 or load_bit(bits, 0, row) != 0
 
 
 @compiled()
@@ -58,9 +60,17 @@ def _begin(offsets: Bytes, row: int) -> int:
     return load_i32(offsets, 4 * row) if len(offsets) else 0
 
 
-@compiled(
-    "void(view, view, view, view, view, view, view, int64[::1], int64, int64, int64, int64[:,::1], uint8[::1], int64[::1])"
-)
+@compiled()
+def _write_header(header: Int64s, rows: int, base: int, newest: int, out: Bytes, end: int) -> None:
+    """Write the header before the rows at `out[61:end]`. base, newest: their first and their largest timestamp."""
+    header[0, at.RECORDS] = rows
+    header[0, at.LAST_OFFSET_DELTA] = rows - 1
+    header[0, at.BASE_TIMESTAMP] = base
+    header[0, at.MAX_TIMESTAMP] = newest
+    write_fields(header, 0, rows, out, 0, end)
+
+
+@compiled(_WRITE)
 def _write_rows(
     key_bits: Bytes,
     key_offsets: Bytes,
@@ -109,11 +119,7 @@ def _write_rows(
     if row == first:
         result[_END] = -1
         return
-    header[0, at.RECORDS] = row - first
-    header[0, at.LAST_OFFSET_DELTA] = row - first - 1
-    header[0, at.BASE_TIMESTAMP] = base
-    header[0, at.MAX_TIMESTAMP] = newest
-    write_fields(header, 0, row - first, out, 0, p)
+    _write_header(header, row - first, base, newest, out, p)
     result[_END] = p
 
 
@@ -150,7 +156,7 @@ def _nulls(bits: Bytes, first: int, rows: int) -> int:
     found = 0
     if len(bits):
         for i in range(first, first + rows):
-            found += 1 - ((load_u8(bits, i >> 3) >> (i & 7)) & 1)
+            found += 1 - load_bit(bits, 0, i)
     return found
 
 
@@ -178,14 +184,12 @@ def _write_column(
             length = _length(offsets, first + i)
             copy(out, position, data, _begin(offsets, first + i), length)
             position += length
-            store_u8(out, bitmap + (i >> 3), load_u8(out, bitmap + (i >> 3)) | (1 << (i & 7)))
+            set_bit(out, bitmap, i)
         store_i32(out, ends + 4 * i, position - start)
     return position
 
 
-@compiled(
-    "void(view, view, view, view, view, view, view, int64[::1], int64, int64, int64, int64[:,::1], uint8[::1], int64[::1])"
-)
+@compiled(_WRITE)
 def _write_columns(
     key_bits: Bytes,
     key_offsets: Bytes,
@@ -228,11 +232,7 @@ def _write_columns(
     if key_nulls < count:
         p = _write_column(key_bits, key_offsets, key_data, row + shifts[0], count, key_nulls, out, p)
     p = _write_column(value_bits, value_offsets, value_data, row + shifts[1], count, value_nulls, out, p)
-    header[0, at.RECORDS] = count
-    header[0, at.LAST_OFFSET_DELTA] = count - 1
-    header[0, at.BASE_TIMESTAMP] = base
-    header[0, at.MAX_TIMESTAMP] = newest
-    write_fields(header, 0, count, out, 0, p)
+    _write_header(header, count, base, newest, out, p)
     store_u8(out, wire.MAGIC, wire.MAGIC_COLUMNS)
     result[_END] = p
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
+from kafkalake.record.bitmap import load_bit
 from kafkalake.record.compiled import compiled
 from kafkalake.record.memory import load_i16, load_i32, load_i64, load_u8
 
@@ -66,7 +67,7 @@ def _is_null(body: Bytes, layout: Int64s, buffer: int, nulls_at: int, row: int) 
     """Return whether a value is null, by the validity buffer of its column."""
     if layout[nulls_at] == 0:
         return False
-    return (load_u8(body, layout[at.FIRST_BUFFER + 2 * buffer] + (row >> 3)) >> (row & 7)) & 1 == 0
+    return load_bit(body, layout[at.FIRST_BUFFER + 2 * buffer], row) == 0
 
 
 @compiled("int64(view, int64[::1], int64, int64, int64[::1], int64[::1])")
