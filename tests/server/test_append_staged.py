@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from kafka_reference import Kafkalake, create_topic, topic_name
-from staged_jobs import addresses, append, consumed, describe, numbered, stage
+from staged_jobs import TIMEOUT_S, addresses, append, consumed, describe, numbered, stage
 from waiting import wait_until
 
 from kafkalake.broker.staged.request import AppendRequest, StagedFile
 from kafkalake.broker.staged.service import RUNS_MAX, StagedAppendResult, StagedAppends
-from kafkalake.client.staged_append import ask_once
+from kafkalake.client.staged_append import ask_once, ask_until
 from kafkalake.dataset import topic_dataset
 from kafkalake.delayed_headers import DELAY_MS
 from kafkalake.errors import (
@@ -268,7 +268,8 @@ def test_rows_with_delays_wait_for_their_time_if_their_job_is_committed(broker: 
     request = stage(broker.lake, described, jobs, [[with_delays(0, [None, b"400", None, b"400"])]], version=1)
     damaged = {**request, "files": [(*request["files"][0][:3], 5)]}
     with pytest.raises(KafkaLakeError, match="its job wrote 5"):
-        append(broker, damaged)  # when all of it has been appended: it is aborted
+        # when all of it has been appended: it is aborted; a coordinator that is loading is asked again
+        ask_until(lambda: addresses(broker), damaged, TIMEOUT_S)
     assert append(broker, request)["records"] == 4
     assert append(broker, request)["again"]
     at_level = describe(broker, level)
