@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import os
 import signal
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from kafka_reference import BrokerProcess, Cluster
 
-from benchmarks.clusters import SESSION, SteadyProducer, clusters, create_replicated, leader, wait_for_isr
-from benchmarks.plan import Plan, progress, take_turns
+from benchmarks.clusters import SteadyProducer, clusters, create_replicated, leader, wait_for_isr
+from benchmarks.gaps import SESSION_S, compare_gaps, limit_by_session
+from benchmarks.plan import Plan, take_turns
 from benchmarks.rows import Row, compare_times, limited
 
 End = Callable[[BrokerProcess], None]
@@ -32,16 +32,13 @@ def leave(broker: BrokerProcess) -> None:
 
 
 def measure(plan: Plan) -> Iterator[Row]:
-    session_s = int(SESSION["broker.session.timeout.ms"]) / 1000
     with clusters(plan) as pair:
         if plan.wants("leader-killed"):
             row = _failover(plan, pair, "leader-killed", "SIGKILL of the leader", kill, plan.size(20, 1))
             yield _with_tail(limited(row, 1.0), 1.0, most_s=2.0)
         if plan.wants("leader-stopped"):
-            title = f"SIGSTOP of the leader, session {session_s:g} s"
-            row = _failover(plan, pair, "leader-stopped", title, stop, plan.size(4, 1))
-            most = min(session_s + 1, statistics.median(row.figures["apache_kafka"]) + 0.5)
-            yield limited(row, most)
+            title = f"SIGSTOP of the leader, session {SESSION_S:g} s"
+            yield limit_by_session(_failover(plan, pair, "leader-stopped", title, stop, plan.size(4, 1)))
         if plan.wants("leader-leaves"):
             row = _failover(plan, pair, "leader-leaves", "SIGTERM of the leader", leave, plan.size(20, 1))
             yield _with_tail(limited(row, 0.3), 0.99, most_s=0.3)
@@ -50,32 +47,10 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 
 def _failover(plan: Plan, pair: tuple[Cluster, Cluster], key: str, title: str, end: End, times: int) -> Row:
-    """`times` leaders end in a round. The row's figures are medians of a round; `gaps_s` has every gap, by the broker's name."""
-    gaps_s: dict[str, list[float]] = {cluster.name: [] for cluster in pair}
-    errors = {cluster.name: 0 for cluster in pair}
-
-    def work(cluster: Cluster) -> float:
-        found = []
-        for _ in range(times):
-            gap_s, failed = _gap_s(cluster, key, end)
-            found.append(gap_s)
-            errors[cluster.name] += failed
-        gaps_s[cluster.name] += found
-        return statistics.median(found)
-
+    """`times` leaders end in a round."""
     for cluster in pair:
         create_replicated(cluster, key)
-    ours, theirs = take_turns(key, plan.rounds, pair, work, "s")
-    return compare_times(
-        key,
-        f"three replicas, {title}: longest gap of a producer, median of {plan.rounds * times}",
-        ours,
-        theirs,
-        at_least=1,
-        unit="s",
-        gaps_s=gaps_s,
-        errors=errors,
-    )
+    return compare_gaps(plan, pair, key, title, times, lambda cluster, _: _gap_s(cluster, key, end))
 
 
 def _with_tail(row: Row, share: float, most_s: float) -> Row:
@@ -95,8 +70,8 @@ def _quantile(values: list[float], share: float) -> float:
     return sorted(values)[math.ceil(share * len(values)) - 1]
 
 
-def _gap_s(cluster: Cluster, topic: str, end: End) -> tuple[float, int]:
-    """Return a producer's longest gap while the leader of a topic ends and comes back, and the number of its errors."""
+def _gap_s(cluster: Cluster, topic: str, end: End) -> tuple[float, Sequence[object]]:
+    """Return a producer's longest gap while the leader of a topic ends and comes back, and its errors."""
     wait_for_isr(cluster, topic)
     leads = leader(cluster, topic)
     with SteadyProducer(cluster, topic) as producer:
@@ -108,9 +83,7 @@ def _gap_s(cluster: Cluster, topic: str, end: End) -> tuple[float, int]:
         os.killpg(leads.pid, signal.SIGCONT)
     else:
         leads.start()
-    if producer.errors:
-        progress(f"{cluster.name}: {len(producer.errors)} errors, the first: {producer.errors[0]}")
-    return gap_s, len(producer.errors)
+    return gap_s, producer.errors
 
 
 def _rolling_restart(plan: Plan, pair: tuple[Cluster, Cluster]) -> Row:

@@ -7,10 +7,9 @@ another broker is in the other.
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +28,9 @@ from benchmarks.clusters import (
     controller_id,
     wait_for_isr,
 )
-from benchmarks.plan import APACHE_KAFKA_HEAP, Plan, take_turns
-from benchmarks.rows import Row, compare_times, limited
-
-_SESSION_S = int(SESSION["broker.session.timeout.ms"]) / 1000
+from benchmarks.gaps import SESSION_S, compare_gaps, limit_by_session
+from benchmarks.plan import APACHE_KAFKA_HEAP, Plan
+from benchmarks.rows import Row
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ def measure(plan: Plan) -> Iterator[Row]:
         pair = _kafkalake(plan, Path(directory), stack), _apache_kafka(Path(directory), stack)
         for key, title, choose in rows:
             if plan.wants(key):
-                yield _row(plan, pair, key, f"{title}, session {_SESSION_S:g} s", choose)
+                yield _row(plan, pair, key, f"{title}, session {SESSION_S:g} s", choose)
 
 
 def _kafkalake(plan: Plan, directory: Path, stack: ExitStack) -> _Network:
@@ -135,27 +133,13 @@ def _apache_kafka(directory: Path, stack: ExitStack) -> _Network:
 
 def _row(plan: Plan, pair: tuple[_Network, _Network], key: str, title: str, choose: Callable[[int], int]) -> Row:
     """The median over the rounds; in each, so many leaders are isolated. `choose` returns the leader, by the controller."""
-    times = plan.size(4, 1)
     networks = {each.cluster.name: each for each in pair}
-    gaps_s: dict[str, list[float]] = {name: [] for name in networks}
 
-    def work(cluster: Cluster) -> float:
-        gaps = gaps_s[cluster.name]
-        for _ in range(times):
-            gaps.append(_gap_s(networks[cluster.name], f"{key}-{len(gaps)}", choose))
-        return statistics.median(gaps[-times:])
+    def gap(cluster: Cluster, number: int) -> tuple[float, Sequence[object]]:
+        return _gap_s(networks[cluster.name], f"{key}-{number}", choose)
 
-    ours, theirs = take_turns(key, plan.rounds, (pair[0].cluster, pair[1].cluster), work, "s")
-    row = compare_times(
-        key,
-        f"three replicas, {title}: longest gap of a producer, median of {plan.rounds * times}",
-        ours,
-        theirs,
-        at_least=1,
-        unit="s",
-        gaps_s=gaps_s,
-    )
-    return limited(row, min(_SESSION_S + 1, statistics.median(theirs) + 0.5))
+    row = compare_gaps(plan, (pair[0].cluster, pair[1].cluster), key, title, plan.size(4, 1), gap)
+    return limit_by_session(row)
 
 
 def _controllers_leader(controller: int) -> int:
@@ -166,8 +150,8 @@ def _others_leader(controller: int) -> int:
     return (controller + 1) % BROKERS
 
 
-def _gap_s(network: _Network, topic: str, choose: Callable[[int], int]) -> float:
-    """Return a producer's longest gap while the leader of a new topic is isolated."""
+def _gap_s(network: _Network, topic: str, choose: Callable[[int], int]) -> tuple[float, Sequence[object]]:
+    """Return a producer's longest gap while the leader of a new topic is isolated, and its errors."""
     cluster = network.cluster
     leader = choose(controller_id(cluster.brokers[0]))
     replicas = [(leader + each) % BROKERS for each in range(BROKERS)]
@@ -183,7 +167,6 @@ def _gap_s(network: _Network, topic: str, choose: Callable[[int], int]) -> float
             gap_s = producer.longest_gap_s(since_s)
         finally:
             network.heal()
-    assert not producer.errors, f"{cluster.name}: {producer.errors[0]}"
     for each in cluster.brokers:
         wait_for_isr(cluster, topic, asked=each)
-    return gap_s
+    return gap_s, producer.errors
