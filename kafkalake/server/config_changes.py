@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from typing import TypeVar
 
 from kafkalake.broker.admin.config_admin import Change
 from kafkalake.cluster.image import ConfigResource, ResourceKind
-from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError
+from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalake.server.forwarding import forward
@@ -15,12 +17,45 @@ from kafkalake.server.handlers.describe_configs import check_broker_name
 from kafkalake.server.logger_levels import change_levels, own_levels
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
-from kafkalake.wire.messages.topics import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
+from kafkalake.wire.messages.topics import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
 
 _Resources = TypeVar("_Resources", bound=AlterConfigsRequest)
 
 
-async def change_resource(
+async def change_resources(
+    request: Request[_Resources], change_of: Callable[[AlterConfigsResource], Change]
+) -> list[AlterConfigsResourceResponse]:
+    """Change each resource of a request and return the answers. `change_of` returns a change or raises a `KafkaError`."""
+    resources = request.body.resources
+    times = Counter((each.resource_type, each.resource_name) for each in resources)
+    by_controller = await _change_at_controller(request)
+    answers = []
+    for resource in resources:
+        kind, name = resource.resource_type, resource.resource_name
+        if (kind, name) in by_controller:
+            answers.append(by_controller[kind, name])
+            continue
+        code, message = 0, None
+        try:
+            if times[kind, name] > 1:
+                raise InvalidRequestError("Each resource must appear at most once.")
+            change = change_of(resource)
+            await _change_resource(request, kind, name, change, validate_only=request.body.validate_only)
+        except KafkaError as error:
+            code, message = error.code, request.error_text(error)
+        answers.append(
+            AlterConfigsResourceResponse(error_code=code, error_message=message, resource_type=kind, resource_name=name)
+        )
+        await request.turn()
+    return answers
+
+
+async def _change_resource(
     request: Request[object], resource_type: int, name: str, change: Change, *, validate_only: bool
 ) -> None:
     """Apply `change` to the settings of a topic, of brokers, of this broker's loggers or of a group.
@@ -58,7 +93,7 @@ async def change_resource(
         raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
 
 
-async def change_at_controller(request: Request[_Resources]) -> dict[tuple[int, str], AlterConfigsResourceResponse]:
+async def _change_at_controller(request: Request[_Resources]) -> dict[tuple[int, str], AlterConfigsResourceResponse]:
     """Return the controller's answers, if it is another broker, for all resources but loggers.
 
     A broker that is named in the request is this one: it refuses others itself.

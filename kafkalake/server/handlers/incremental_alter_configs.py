@@ -13,21 +13,21 @@ from collections.abc import Mapping
 from functools import partial
 
 from kafkalake.broker.admin.client_metrics import CLIENT_METRICS_SETTINGS
+from kafkalake.broker.admin.config_admin import Change
 from kafkalake.broker.groups.group_settings import GROUP_SETTINGS
 from kafkalake.config.broker import BROKER_SETTINGS
 from kafkalake.config.setting import Kind
 from kafkalake.config.topic_values import VALUE_SCHEMA, with_fields
 from kafkalake.config.topics import TOPIC_SETTINGS
 from kafkalake.config.values import format_value, members_of
-from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaError
-from kafkalake.server.config_changes import change_at_controller, change_resource
+from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError
+from kafkalake.server.config_changes import change_resources
 from kafkalake.server.config_resources import BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalake.server.logger_levels import check_logger
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.topics import (
     AlterableConfig,
     AlterConfigsResource,
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -37,30 +37,12 @@ _SETTINGS = {TOPIC: TOPIC_SETTINGS, GROUP: GROUP_SETTINGS, CLIENT_METRICS: CLIEN
 
 
 async def handle(request: Request[IncrementalAlterConfigsRequest]) -> IncrementalAlterConfigsResponse:
-    resources = request.body.resources
-    times = Counter((each.resource_type, each.resource_name) for each in resources)
-    by_controller = await change_at_controller(request)
-    answers = []
-    for resource in resources:
-        kind, name = resource.resource_type, resource.resource_name
-        if (kind, name) in by_controller:
-            answers.append(by_controller[kind, name])
-            continue
-        code, message = 0, None
-        try:
-            if times[kind, name] > 1:
-                raise InvalidRequestError("Each resource must appear at most once.")
-            _check(resource)
-            await change_resource(
-                request, kind, name, partial(_apply, resource), validate_only=request.body.validate_only
-            )
-        except KafkaError as error:
-            code, message = error.code, request.error_text(error)
-        answers.append(
-            AlterConfigsResourceResponse(error_code=code, error_message=message, resource_type=kind, resource_name=name)
-        )
-        await request.turn()
-    return IncrementalAlterConfigsResponse(responses=answers)
+    return IncrementalAlterConfigsResponse(responses=await change_resources(request, _change_of))
+
+
+def _change_of(resource: AlterConfigsResource) -> Change:
+    _check(resource)
+    return partial(_apply, resource)
 
 
 def _check(resource: AlterConfigsResource) -> None:
