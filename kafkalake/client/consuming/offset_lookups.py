@@ -6,6 +6,7 @@ newer metadata.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,7 +15,13 @@ from kafkalake.client.consuming.cluster_view import ClusterView
 from kafkalake.client.consuming.fetcher import STALE
 from kafkalake.client.consuming.operation import Operation
 from kafkalake.client.consuming.settings import ConsumerSettings
-from kafkalake.client.consuming.subscriptions import LogTruncationError, PartitionState, Step, Subscriptions
+from kafkalake.client.consuming.subscriptions import (
+    NO_EPOCH,
+    LogTruncationError,
+    PartitionState,
+    Step,
+    Subscriptions,
+)
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.requests import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, A, error_name
@@ -30,6 +37,8 @@ from kafkalake.wire.messages.records import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+
+logger = logging.getLogger(__name__)
 
 _CONSUMER = -1
 """The replica id of a client."""
@@ -148,7 +157,7 @@ class OffsetLookups:
 
     def _validate_positions(self, now_ms: int) -> None:
         waiting = self._to_ask(Step.VALIDATION, now_ms)
-        for node_id, partitions in self._by_leader(waiting, now_ms).items():
+        for node_id, partitions in self._by_leader(self._of_known_epochs(waiting), now_ms).items():
             versions = {each: waiting[each].version for each in partitions}
             topics: dict[str, list[OffsetForLeaderPartition]] = {}
             for topic, number in partitions:
@@ -174,6 +183,19 @@ class OffsetLookups:
             self._network.send(node_id, OFFSET_FOR_LEADER_EPOCH, message, now_ms, done=done)
             self._asking |= versions
 
+    def _of_known_epochs(
+        self, waiting: Mapping[TopicPartition, PartitionState]
+    ) -> dict[TopicPartition, PartitionState]:
+        """Return the partitions whose leader is no older than their position: another one has not read as far as the position."""
+        found = {}
+        for partition, state in waiting.items():
+            leader = self._leaders.leader_of(partition)
+            if leader is not None and NO_EPOCH < leader[1] < state.epoch:
+                self._repeat({partition: None})
+            else:
+                found[partition] = state
+        return found
+
     def _ends_found(
         self, versions: dict[TopicPartition, int], request: PendingRequest[OffsetForLeaderEpochResponse]
     ) -> None:
@@ -185,11 +207,16 @@ class OffsetLookups:
                     self._refused(partition, each.error_code)
                 elif partition in versions:
                     end = each.leader_epoch, each.end_offset
-                    truncated = self._subscriptions.validated(partition, versions[partition], end)
-                    if truncated is not None and self._subscriptions.reset is None:
-                        place = f"partition {partition[0]}-{partition[1]}"
-                        self._report(LogTruncationError(f"{place} was truncated to offset {truncated}"))
-                        self._subscriptions.delay([partition], self._now_ms + self._settings.retry_backoff_max_ms)
+                    truncation = self._subscriptions.validated(partition, versions[partition], end)
+                    if truncation is not None:
+                        self._truncated(truncation)
+
+    def _truncated(self, truncation: LogTruncationError) -> None:
+        if self._subscriptions.reset is not None:
+            logger.warning("%s: going on without what was truncated", truncation)
+            return
+        self._report(truncation)
+        self._subscriptions.delay([truncation.partition], self._now_ms + self._settings.retry_backoff_max_ms)
 
     def _to_ask(self, step: Step, now_ms: int) -> dict[TopicPartition, PartitionState]:
         waiting = self._subscriptions.waiting(step, now_ms)

@@ -15,8 +15,9 @@ from enum import Enum
 from itertools import count
 from uuid import UUID
 
-from kafkalake.errors import ConfigurationError, KafkaLakeError
-from kafkalake.topic_partition import TopicPartition
+from kafkalake.client.records import OffsetAndMetadata
+from kafkalake.errors import ConfigurationError, KafkaLakeError, OffsetOutOfRangeError
+from kafkalake.topic_partition import TopicPartition, partition_name
 
 NO_EPOCH = -1
 EARLIEST, LATEST = -2, -1
@@ -31,8 +32,19 @@ class NoOffsetForPartitionError(KafkaLakeError):
     """A partition has neither a committed offset nor, with `auto.offset.reset=none`, another to begin at."""
 
 
-class LogTruncationError(KafkaLakeError):
-    """Records before the position have been truncated from a partition's log, with `auto.offset.reset=none`."""
+class LogTruncationError(OffsetOutOfRangeError):
+    """Records before the position have been truncated from a partition's log, with `auto.offset.reset=none`.
+
+    Attributes: `partition`, its `position`, and `divergent_offset`: the first that is not as it was read, with the leader epoch
+    before it, None if the log has nothing of the position's epoch left. The position stays: `seek` to go on.
+    """
+
+    def __init__(self, partition: TopicPartition, position: int, divergent_offset: OffsetAndMetadata | None) -> None:
+        where = "an unknown offset" if divergent_offset is None else f"offset {divergent_offset.offset}"
+        super().__init__(
+            f"partition {partition_name(partition)} was truncated at {where}, before the position {position}"
+        )
+        self.partition, self.position, self.divergent_offset = partition, position, divergent_offset
 
 
 class Step(Enum):
@@ -253,27 +265,33 @@ class Subscriptions:
         elif leader_epoch > state.leader_epoch:
             is_known = state.leader_epoch >= 0
             state.leader_epoch = leader_epoch
-            if is_known and state.step is Step.FETCHING and state.epoch != NO_EPOCH:
-                state.version = next(self._versions)
+            if is_known and state.step in (Step.FETCHING, Step.VALIDATION) and state.epoch != NO_EPOCH:
+                state.version = next(self._versions)  # what the leader before answers about its log is dropped
                 state.step, state.fetch_offset = Step.VALIDATION, state.position or 0
 
-    def validated(self, partition: TopicPartition, version: int, end: tuple[int, int]) -> int | None:
-        """Take the end of the position's epoch in the leader's log: (epoch, offset), -1 if unknown.
+    def validated(self, partition: TopicPartition, version: int, end: tuple[int, int]) -> LogTruncationError | None:
+        """Take the end of the position's epoch in the leader's log: (epoch, offset), -1 if the log has none.
 
-        Return the offset to which the log was truncated, if that is before the position. The position moves there if
-        `auto.offset.reset` is not "none".
+        Return the truncation if that is before the position. The position moves there, or where `auto.offset.reset` says if it is
+        unknown; if that is "none", it stays.
         """
         state = self.partitions.get(partition)
         if state is None or state.version != version or state.step is not Step.VALIDATION or state.position is None:
             return None
         epoch, offset = end
-        if offset < 0 or offset >= state.position:
+        is_known = epoch >= 0 and offset >= 0
+        if is_known and offset >= state.position:
             state.step = Step.FETCHING
             return None
-        if self.reset is not None:
+        truncation = LogTruncationError(
+            partition, state.position, OffsetAndMetadata(offset, epoch) if is_known else None
+        )
+        if self.reset is not None and is_known:
             self._move(state, offset, epoch)
             state.step = Step.FETCHING
-        return offset
+        elif self.reset is not None:
+            self.seek_to_timestamp(partition, self.reset)
+        return truncation
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until `resume`."""

@@ -18,7 +18,8 @@ from kafkalake.client.consuming.calls import ConsumerCalls
 from kafkalake.client.consuming.core import ConsumerCore
 from kafkalake.client.consuming.records import DeserializedRecord
 from kafkalake.client.consuming.settings import ConsumerSettings
-from kafkalake.client.consuming.subscriptions import LogTruncationError, NoOffsetForPartitionError
+from kafkalake.client.consuming.subscriptions import LogTruncationError, NoOffsetForPartitionError, Step
+from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.client.requests import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from kafkalake.client.settings import parse_settings
 from kafkalake.errors import (
@@ -381,23 +382,70 @@ def test_a_leader_that_moves_is_followed_and_a_cut_connection_survived_again_and
     assert world.read(5_000) == [b"z"]
 
 
-@pytest.mark.parametrize("reset", ["earliest", "none"])
-def test_a_truncation_is_found_when_the_leader_is_another_one(reset: str) -> None:
-    world = World(**{"auto.offset.reset": reset})
-    world.assign(P0)
-    world.core.subscriptions.seek(P0, 0)
-    world.logs[P0].append(b"a", b"b", b"c")
-    assert world.read() == [b"a", b"b", b"c"]
-    world.logs[P0] = Log(epoch_ends={0: 2})
+def truncate(world: World, *, ends: dict[int, int]) -> None:
+    """Have the other broker lead the partition from epoch 1 on, with a log that lacks the record at offset 2."""
+    world.logs[P0] = Log(epoch_ends=ends)
     world.logs[P0].append(b"a", b"b")
     world.logs[P0].append(b"C", epoch=1)
     world.topics.move("t", 0, 2)
     world.core.metadata.request_update()
+
+
+@pytest.mark.parametrize(
+    ("reset", "ends", "divergent", "found"),
+    [
+        ("earliest", {0: 2}, None, [b"C"]),
+        ("latest", {0: 2}, None, [b"C"]),
+        ("earliest", {}, None, [b"a", b"b", b"C"]),
+        ("none", {0: 2}, OffsetAndMetadata(2, 0), [b"C"]),
+        ("none", {}, None, [b"C"]),
+    ],
+)
+def test_a_truncation_is_found_when_the_leader_is_another_one(
+    reset: str, ends: dict[int, int], divergent: OffsetAndMetadata | None, found: list[bytes]
+) -> None:
+    """The log knows where the position's epoch ends, or has nothing of it; by Kafka's rules."""
+    world = World(**{"auto.offset.reset": reset})
+    world.logs[P0].batches_max = 10
+    world.assign(P0)
+    world.core.subscriptions.seek(P0, 0)
+    world.logs[P0].append(b"a", b"b", b"c")
+    assert world.read() == [b"a", b"b", b"c"]
+    truncate(world, ends=ends)
     if reset == "none":
-        with pytest.raises(LogTruncationError):
-            world.read()
-    else:
-        assert world.read() == [b"C"]
+        for _ in range(2):
+            with pytest.raises(OffsetOutOfRangeError) as raised:
+                world.read(2_000)
+            assert isinstance(raised.value, LogTruncationError)
+            assert (raised.value.partition, raised.value.position) == (P0, 3)
+            assert raised.value.divergent_offset == divergent
+        world.core.subscriptions.seek(P0, 2)
+    assert world.read(2_000) == found
+
+
+def test_a_committed_offset_is_checked_by_no_leader_older_than_it() -> None:
+    """As a broker that does not know of its successor, whose log ends before the offset."""
+    world = World(**{"auto.offset.reset": "none"})
+    world.logs[P0].append(b"a")
+    world.assign(P0)
+    world.core.subscriptions.seek(P0, 2, epoch=1)
+    assert world.read(3_000) == []
+    truncate(world, ends={1: 3})
+    assert world.read(3_000) == [b"C"]
+
+
+def test_the_check_by_a_leader_that_is_replaced_meanwhile_counts_for_nothing() -> None:
+    world = World(**{"auto.offset.reset": "none"})
+    world.assign(P0)
+    world.core.subscriptions.seek(P0, 0)
+    world.logs[P0].append(b"a", b"b", b"c")
+    assert world.read() == [b"a", b"b", b"c"]
+    subscriptions = world.core.subscriptions
+    subscriptions.follow_leader(P0, None, 1)
+    asked = subscriptions.partitions[P0].version
+    subscriptions.follow_leader(P0, None, 2)
+    assert subscriptions.validated(P0, asked, (0, 3)) is None
+    assert list(subscriptions.waiting(Step.VALIDATION, world.network.now_ms)) == [P0]
 
 
 def test_a_replica_that_the_leader_names_is_fetched_from_until_it_fails() -> None:
