@@ -194,12 +194,12 @@ def ended(known: ProducerStateEntry | None, marker: EndMarker, now_ms: int) -> P
 def aborted_among(transactions: Mapping[int, int], marker: EndMarker, offset: int) -> AbortedTransaction | None:
     """Return the transaction aborted by `marker` at `offset`. None for a commit or without an open transaction.
 
-    transactions: the first offset of each open transaction by producer id.
+    transactions: the first offset of each open transaction by producer id, in the order of their begin.
     """
     first = transactions.get(marker.producer_id)
     if first is None or marker.control_type != ABORT:
         return None
-    undecided = min((start for other, start in transactions.items() if other != marker.producer_id), default=offset + 1)
+    undecided = next((start for other, start in transactions.items() if other != marker.producer_id), offset + 1)
     return AbortedTransaction(marker.producer_id, first, offset, undecided)
 
 
@@ -272,10 +272,13 @@ class Producers:
 
     def commit(self, pending: PendingProducers) -> None:
         """Commit `pending` after its batches were written."""
+        begun = []
         for producer_id, producer in pending.producers.items():
             self._producers[producer_id] = producer
-            if producer.transaction_offset != NO_OFFSET:
-                self._open.setdefault(producer_id, producer.transaction_offset)
+            if producer.transaction_offset != NO_OFFSET and producer_id not in self._open:
+                begun.append((producer.transaction_offset, producer_id))
+        for first_offset, producer_id in sorted(begun):  # whose first batch was in no transaction comes too early
+            self._open[producer_id] = first_offset
         if len(self._producers) - len(self._open) > PRODUCERS_MAX:
             self._forget_most_silent()
 

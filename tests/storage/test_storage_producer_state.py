@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafkalake.errors import (
@@ -21,6 +23,7 @@ from kafkalake.storage.producer_state import (
     EndMarker,
     PendingProducers,
     Producers,
+    aborted_among,
     advance_sequence,
 )
 
@@ -149,6 +152,35 @@ def test_the_last_stable_offset_waits_for_the_marker_to_be_under_the_high_waterm
     assert advance(31) == 20
     producers.end(marker(3), 31, 0)
     assert advance(32) == 32
+
+
+def test_transactions_that_begin_in_one_append_are_ordered_by_their_first_records() -> None:
+    producers, pending = Producers(), PendingProducers()
+    producers.accept(attempt(0, 0, 1, producer=7), 0, 1_000, 0, pending)  # not in a transaction
+    producers.accept(attempt(0, 0, 1, transactional=True, producer=8), 1, 1_000, 0, pending)
+    producers.accept(attempt(0, 1, 1, transactional=True, producer=7), 2, 1_000, 0, pending)
+    producers.commit(pending)
+    assert producers.stable_offset(3) == 1
+    assert list(producers.open_transactions().items()) == [(8, 1), (7, 2)]
+
+
+class CountedTransactions(dict[int, int]):
+    """Open transactions that count how many of them are looked at."""
+
+    looked_at = 0
+
+    def items(self) -> Any:
+        for each in super().items():
+            self.looked_at += 1
+            yield each
+
+
+@pytest.mark.parametrize(("ended", "undecided"), [(0, 1), (1, 0), (700, 0)])
+def test_an_abort_does_not_look_at_all_other_open_transactions(ended: int, undecided: int) -> None:
+    transactions = CountedTransactions({each: each for each in range(1_000)})
+    aborted = aborted_among(transactions, EndMarker(ended, 0, ABORT, 0), 2_000)
+    assert aborted == AbortedTransaction(ended, ended, 2_000, undecided)
+    assert transactions.looked_at <= 2
 
 
 def test_an_aborted_transaction_is_told_with_its_range() -> None:
