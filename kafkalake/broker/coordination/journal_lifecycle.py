@@ -148,7 +148,8 @@ class JournalLifecycle(Generic[E, R, C]):
     async def start(self) -> None:
         """Load the partitions led by this broker if the topic exists.
 
-        Damage in the journal is logged, and what could be read is served. Raise `KafkaStorageError` on I/O errors.
+        Damage in the journal is logged, and what could be read is served. A partition that cannot be read or filled is tried
+        again in the background. Raise `KafkaStorageError` if Delta cannot be read.
         """
         published = await self._host.run_blocking(self._published)
         if self._writer.topic is not None:

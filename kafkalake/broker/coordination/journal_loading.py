@@ -1,8 +1,9 @@
 """Loads the partitions of a journal that a broker leads: all at once at its start, and in the background those it is given later.
 
 While a partition is loading, requests for its names are refused with COORDINATOR_LOAD_IN_PROGRESS. A partition that is taken away
-meanwhile is read no further. One that could not be read is tried again until it is. A new leader first waits for its followers:
-until the watermark has reached the start of its epoch, the newest records of the one before are above it.
+meanwhile is read no further. One that could not be read is tried again until it is, and keeps no other waiting. A new leader
+first waits for its followers: until the watermark has reached the start of its epoch, the newest records of the one before are
+above it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kafkalake.broker.coordination.table import Changed, Shard
 from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.clock import Clock
-from kafkalake.errors import KafkaError
+from kafkalake.errors import KafkaError, KafkaLakeError
 from kafkalake.record.build import build_batch
 from kafkalake.run_blocking import RunBlocking
 
@@ -92,21 +93,29 @@ class JournalLoading(Generic[E, R, C]):
         self._loaded = loaded
         self._reached = reached
         self._given: dict[int, Shard] = {}
+        self._retry_s: dict[int, float] = {}
+        """The next pause of a partition that could not be loaded."""
         self._work: asyncio.Task[None] | None = None
 
     def load(self, published: Published[C]) -> None:
-        """Load all partitions that this broker leads and that are not loaded. Blocks. Raise `KafkaStorageError` on I/O errors.
+        """Load all partitions that this broker leads and that are not loaded. Blocks. Those that fail are tried again later.
 
         All are loaded before any resumes: the markers of transactions are written together, before the next publish.
         """
         table = self._coordinator.table
-        due = [each for each in self._writer.led() if table.shard(each.index) is None]
-        for each in due:
+        replays = []
+        for each in [each for each in self._writer.led() if table.shard(each.index) is None]:
             if each.is_watermark_behind:
                 self.load_soon(each.index)
-        replays = [self._begin(each, published) for each in due if not each.is_watermark_behind]
-        for replay in replays:
-            replay.run()
+                continue
+            try:
+                replay = self._begin(each, published)
+                replay.run()
+                replays.append(replay)
+            except KafkaLakeError as error:
+                logger.warning("journal not loaded partitions=%s error=%s", [each.index], error)
+                self._coordinator.unload(each.index)
+                self.load_soon(each.index)
         self._finish(replays)
 
     def load_soon(self, index: int) -> None:
@@ -135,17 +144,26 @@ class JournalLoading(Generic[E, R, C]):
             self._work.cancel()
 
     async def _load_given(self) -> None:
-        retry_s = RETRY_S
         while self._given:
             given, self._given = self._given, {}
             try:
                 await self._load_these(given)
-                retry_s = RETRY_S
             except Exception as error:
-                logger.warning("journal not loaded partitions=%s error=%s", sorted(given), error)
-                await asyncio.sleep(retry_s)
-                retry_s = min(2 * retry_s, RETRY_S_MAX)
-                self._given = {index: shard for index, shard in given.items() if self._is(index, shard)} | self._given
+                self._put_off(given, error)
+
+    def _put_off(self, given: Mapping[int, Shard], error: Exception) -> None:
+        """Load those of these partitions that are loading again after a pause."""
+        waiting = {index: shard for index, shard in given.items() if shard.loading and self._is(index, shard)}
+        if not waiting:
+            return
+        logger.warning("journal not loaded partitions=%s error=%s", sorted(waiting), error)
+        retry_s = max((self._retry_s.get(index, RETRY_S) for index in waiting), default=RETRY_S)
+        self._retry_s.update(dict.fromkeys(waiting, min(2 * retry_s, RETRY_S_MAX)))
+        asyncio.get_running_loop().call_later(retry_s, self._give_again, waiting)
+
+    def _give_again(self, waiting: Mapping[int, Shard]) -> None:
+        for index, shard in waiting.items():
+            self._give(index, shard)
 
     async def _load_these(self, given: dict[int, Shard]) -> None:
         """Load the partitions of `given`. It has the shards to go on with if this raises."""
@@ -153,21 +171,37 @@ class JournalLoading(Generic[E, R, C]):
         published: Published[C] = await self._host.run_blocking(self._published)
         replays: dict[int, JournalReplay] = {}
         for index in list(given):
-            if not self._is(index, given[index]):
-                continue
-            self._coordinator.unload(index)  # an earlier attempt may have read some of it
-            replays[index] = self._begin(self._writer.partition(index), published)
-            given[index] = self._shard(index)
-            await self._run(replays[index], partial(self._is, index, given[index]))
-            # Writes from before an earlier resignation are then in the journal, or will never be.
-            await wait_for_call(partial(self._coordinator.when_written, index))
-        led = [replay for index, replay in replays.items() if self._is(index, given[index])]
-        for replay in led:
-            replay.run()  # what was appended while the others were read
+            try:
+                if self._is(index, given[index]):
+                    replays[index] = self._begin_again(index, given, published)
+                    await self._run(replays[index], partial(self._is, index, given[index]))
+                    # Writes from before an earlier resignation are then in the journal, or will never be.
+                    await wait_for_call(partial(self._coordinator.when_written, index))
+            except Exception as error:
+                replays.pop(index, None)
+                self._put_off({index: given[index]}, error)
+        led = []
+        for index, replay in replays.items():
+            try:
+                if self._is(index, given[index]):
+                    replay.run()  # what was appended while the others were read
+                    led.append(replay)
+            except Exception as error:
+                self._put_off({index: given[index]}, error)
         self._reached(LoadPoint.READ)
         self._finish(led)
         self._loaded()
         self._reached(LoadPoint.LOADED)
+
+    def _begin_again(self, index: int, given: dict[int, Shard], published: Published[C]) -> JournalReplay:
+        """Begin to load a partition, of which an earlier attempt may have read some, and keep its new shard in `given`."""
+        partition = self._writer.partition(index)
+        self._fill(partition, published.positions.get(index, 0))
+        self._coordinator.unload(index)
+        try:
+            return self._begin(partition, published)
+        finally:
+            given[index] = self._shard(index)
 
     async def _run(self, replay: JournalReplay, is_wanted: Callable[[], bool]) -> None:
         now_ns = self._host.clock.monotonic_ns
@@ -212,4 +246,5 @@ class JournalLoading(Generic[E, R, C]):
             partition = replay.partition
             if replay.lost:
                 self.damage_ends_at[partition.index] = replay.lost[-1].stop
+            self._retry_s.pop(partition.index, None)
             self._coordinator.finish_load(partition.index, partition.log.high_watermark, replay.lost)

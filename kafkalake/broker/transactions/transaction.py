@@ -17,6 +17,8 @@ producer, a timeout) takes the next epoch too, so the producer is fenced. The la
 for fencing). Then the id gets another producer id.
 
 Source: KIP-98, KIP-360 (expected epoch), KIP-890 (version 2), and answers of Apache Kafka 4.1.1.
+
+A little more than 400 lines: all that may happen to one id, since each event depends on what the others have left.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ from kafkalake.topic_partition import TopicPartition
 TIMEOUT_TIMER = "timeout"
 MARKERS_TIMER = "markers"
 COMPLETE_TIMER = "complete"
+PASS_TIMER = "pass over epochs"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -277,8 +280,24 @@ class Transaction:
             now_ms = self._clock.now_ms()
             record = complete(self.current, now_ms)
             if self._epochs_lost:
-                passed = pass_over(record, self._epochs_lost, now_ms, self._new_producer_id)
+                try:
+                    passed = pass_over(record, self._epochs_lost, now_ms, self._new_producer_id)
+                except KafkaError:
+                    self.decisions.append(SetTimer(COMPLETE_TIMER, self._config.retry_ms))
+                    return
                 record = replace(passed, state=record.state)
+            self._write(PendingState(record))
+
+    def _pass_over(self) -> None:
+        """Give out none of the epochs that lost records may have given out. Until the journal says so, requests are refused."""
+        assert self.current is not None
+        try:
+            record = pass_over(self.current, self._epochs_lost, self._clock.now_ms(), self._new_producer_id)
+        except KafkaError:
+            self._step = PendingState(None)
+            self.decisions.append(SetTimer(PASS_TIMER, self._config.retry_ms))
+        else:
+            self._step = None
             self._write(PendingState(record))
 
     # Expiry
@@ -303,6 +322,8 @@ class Transaction:
             self._write_markers()
         elif name == COMPLETE_TIMER:
             self._complete()
+        elif name == PASS_TIMER:
+            self._pass_over()
 
     def appended(self, ticket: object, error: ErrorClass | None) -> None:
         """Continue after an `Append`: enter the state if it is durable, else keep the current one and fail the request."""
@@ -319,6 +340,9 @@ class Transaction:
             self._reply(ticket.waiter, ProducerResult(error) if is_producer else error)
         if self.current is not None and self.current.state.is_prepared:
             self.decisions.append(SetTimer(COMPLETE_TIMER, self._config.retry_ms))
+        elif self._epochs_lost:
+            self._step = ticket
+            self.decisions.append(SetTimer(PASS_TIMER, self._config.retry_ms))
         elif ticket.record is not None and ticket.record.state is State.PREPARE_ABORT and ticket.waiter is None:
             self.decisions.append(SetTimer(TIMEOUT_TIMER, self._config.retry_ms))
 
@@ -327,6 +351,7 @@ class Transaction:
         if before is not None:
             assert (State.DEAD if record is None else record.state) in NEXT[before.state]
         self.current = record
+        self._epochs_lost = 0
         prepared = record is not None and record.state.is_prepared
         if prepared:
             self.decisions += [CancelTimer(TIMEOUT_TIMER), Reach(FaultPoint.PREPARED)]
@@ -359,10 +384,10 @@ class Transaction:
         current = self.current
         if current is None:
             return
+        self._epochs_lost = epochs_lost
         if epochs_lost and not current.state.is_prepared:
-            self._write(PendingState(pass_over(current, epochs_lost, self._clock.now_ms(), self._new_producer_id)))
+            self._pass_over()
         elif current.state.is_prepared:
-            self._epochs_lost = epochs_lost
             self._unmarked = set(current.partitions)
             self._write_markers()
         elif current.state is State.ONGOING:
@@ -375,7 +400,7 @@ class Transaction:
         self._closed = True
         if step is not None and step.waiter is not None:
             self._reply(step.waiter, ProducerResult(error) if isinstance(step.result, ProducerResult) else error)
-        self.decisions += [CancelTimer(name) for name in (TIMEOUT_TIMER, MARKERS_TIMER, COMPLETE_TIMER)]
+        self.decisions += [CancelTimer(name) for name in (TIMEOUT_TIMER, MARKERS_TIMER, COMPLETE_TIMER, PASS_TIMER)]
 
     def _write(self, step: PendingState) -> None:
         assert self._step is None

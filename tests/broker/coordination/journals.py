@@ -73,7 +73,7 @@ class Journals:
             self.clock,
         )
         self.topics = Topics(ClusterImage(""))
-        files = FaultyFiles()
+        self.files = files = FaultyFiles()
         open_files = OpenFiles(files, 16)
         self.logs = [
             Log.open(directory / f"{index}", LogConfig(), self.clock, files, open_files) for index in range(PARTITIONS)

@@ -243,6 +243,33 @@ def test_a_partition_that_could_not_be_loaded_is_tried_again(b: Journals, monkey
     run(scenario())
 
 
+@pytest.mark.parametrize("at_start", [False, True], ids=["led later", "at the start"])
+def test_a_journal_that_cannot_be_filled_is_loaded_once_the_disk_takes_it(
+    b: Journals, monkeypatch: pytest.MonkeyPatch, at_start: bool
+) -> None:
+    monkeypatch.setattr(journal_loading, "RETRY_S", 0.001)
+
+    async def scenario() -> None:
+        b.positions = {0: 7}  # a loss of power has taken what Delta has
+        b.files.fail_at_call = calls = b.files.calls + 1
+        b.add_topic([0, 1])
+        if at_start:
+            await b.journal.start()
+        else:
+            b.journal.lead(0)
+            b.journal.lead(1)
+        await until(loaded(b, 1))  # which has nothing to write
+        await until(lambda: b.files.calls > calls + 3)
+        assert b.committed(0) is CoordinatorLoadInProgressError
+        b.files.fail_at_call = None
+        await until(loaded(b, 0))
+        answer = b.commit(0, 5)
+        b.turn()
+        assert (answer, b.committed(0), b.logs[0].log_end_offset) == ([{KEY: None}], 5, 8)
+
+    run(scenario())
+
+
 def test_a_newer_epoch_is_taken_without_loading_again(b: Journals) -> None:
     async def scenario() -> None:
         b.add_topic([0], leader_epoch=3)

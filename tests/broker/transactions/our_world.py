@@ -78,10 +78,11 @@ class Cluster:
         self.config = TransactionConfig(**config)
         self.crash_at: FaultPoint | None = None
         self.next_producer_ids = itertools.count(1000)
+        self.producer_id_errors: list[KafkaError] = []
         self.epoch = 0
         self.start()
 
-    def start(self, published: Changes[ChangedTransaction] | None = None) -> None:
+    def start(self, published: Changes[ChangedTransaction] | None = None, lost: Sequence[range] = ()) -> None:
         self.timers = Timers(self.clock)
         self.epoch += 1
         self.waves = Waves(self.timers)
@@ -91,7 +92,7 @@ class Cluster:
             self.timers,
             self.journal,
             self.logs,
-            lambda: next(self.next_producer_ids),
+            self._new_producer_id,
             self.waves,
             self._reached,
         )
@@ -103,7 +104,12 @@ class Cluster:
             for batch in batches:
                 if batch.position >= begin:
                     journaled.load(partition, batch.as_read())
-            journaled.finish_load(partition)
+            journaled.finish_load(partition, lost=lost)
+
+    def _new_producer_id(self) -> int:
+        if self.producer_id_errors:
+            raise self.producer_id_errors.pop()
+        return next(self.next_producer_ids)
 
     def _reached(self, point: FaultPoint) -> None:
         if point is self.crash_at:

@@ -364,6 +364,51 @@ def test_epochs_that_lost_records_may_have_given_are_given_to_nobody(
     assert (record.state, record.producer_id, record.epoch) == then
 
 
+@pytest.mark.parametrize("is_open", [False, True], ids=["settled", "open"])
+def test_epochs_are_passed_over_once_the_journal_takes_that(is_open: bool) -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    if is_open:
+        cluster.add(producer, P0)
+    cluster.journal.fail_next = KafkaStorageError()
+    cluster.start(lost=[range(50, 53)])
+    assert cluster.init() == [ProducerResult(ConcurrentTransactionsError)]
+    cluster.journal.fail_next = KafkaStorageError()
+    cluster.advance(3 * cluster.config.retry_ms)
+    assert cluster.journal.fail_next is None
+    (restarted,) = cluster.init()
+    assert (restarted.error, restarted.producer_id, restarted.epoch) == (None, producer.producer_id, producer.epoch + 4)
+
+
+@pytest.mark.parametrize("v2", [False, True], ids=["older client", "version 2"])
+def test_epochs_are_passed_over_once_and_not_with_each_later_transaction(v2: bool) -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add(producer, P0, v2=v2)
+    cluster.crash_at = FaultPoint.PREPARED
+    with pytest.raises(Crashed):
+        cluster.end(producer, committed=True, v2=v2)
+    cluster.start(lost=[range(50, 53)])
+    for _ in range(2):
+        (started,) = cluster.init()
+        for _ in range(2):
+            producer = ProducerIdAndEpoch(started.producer_id, started.epoch)
+            assert cluster.add(producer, P0, v2=v2) == [None]
+            (started,) = cluster.end(producer, committed=True, v2=v2)
+            assert started.error is None
+
+
+def test_epochs_are_passed_over_once_there_are_producer_ids_again() -> None:
+    cluster = Cluster()
+    epoch = EPOCH_LAST - 1
+    cluster.journal.append(0, [encode(TransactionRecord(ID, 7, epoch, 60_000, State.EMPTY))], 0, None, lambda *_: None)
+    cluster.producer_id_errors = [CoordinatorNotAvailableError()] * 2
+    cluster.start(lost=[range(50, 53)])
+    assert cluster.init() == [ProducerResult(ConcurrentTransactionsError)]
+    cluster.advance(3 * cluster.config.retry_ms)
+    assert cluster.init() == [ProducerResult(None, 1000, 1)]
+
+
 def test_transactional_ids_have_a_limit() -> None:
     cluster = Cluster(transactional_ids_max=2)
     for name in ("a", "b"):
