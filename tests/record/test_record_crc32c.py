@@ -42,3 +42,10 @@ def test_both_ways_give_the_checksum_of_rfc_3720(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("data", "expected"), [(b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (b"", 0)])
 def test_known_checksums(data: bytes, expected: int) -> None:
     assert int(crc32c.checksum(np.frombuffer(data, dtype=np.uint8), 0, len(data))) == expected
+
+
+@pytest.mark.parametrize("begin", [0, 3])
+@pytest.mark.parametrize("length", [3_071, 3_072, 3_073, 6_143, 6_144, 6_153, 20_000])
+def test_lanes_side_by_side_give_the_checksum_of_one(begin: int, length: int) -> None:
+    data = np.random.default_rng(length).integers(0, 256, begin + length, dtype=np.uint8)
+    assert int(crc32c.checksum(data, begin, begin + length)) == reference.crc32c(data[begin:].tobytes())
