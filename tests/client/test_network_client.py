@@ -209,6 +209,17 @@ def test_a_node_may_have_any_id_but_those_of_bootstrap_addresses() -> None:
     assert isinstance(none.error, BrokerUnavailableError)
 
 
+def test_brokers_at_ports_that_do_not_exist_are_none_of_the_cluster() -> None:
+    cluster = Cluster()
+    cluster.client.metadata.add(["a"])
+    cluster.network.run(50)
+    ports = {2: 70_000, 3: 2**31 - 1, 4: 0, 5: -1, 6: 65_535}
+    endpoints = [NodeEndpoint(node_id=node, host="b", port=port) for node, port in ports.items()]
+    for node in ports:
+        cluster.client.metadata.take_leaders({("a", 0): (node, node)}, endpoints)
+    assert [each for each in cluster.client.metadata.cluster.nodes if each > 1] == [6]
+
+
 def test_topics_that_nobody_asked_for_are_dropped() -> None:
     cluster = Cluster()
     answer = cluster.topics.answer

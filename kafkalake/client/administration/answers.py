@@ -1,11 +1,18 @@
-"""The errors in brokers' responses, as the classes of `kafkalake.errors`, with the broker's message if it sends one."""
+"""The errors in brokers' responses, as the classes of `kafkalake.errors`, with the broker's message if it sends one.
+
+A response that lacks what was asked about is no success: Kafka's client raises UNKNOWN_SERVER_ERROR for it, and so do operations.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Container, Iterable
+from typing import Protocol, TypeVar
 
 from kafkalake.client.requests import error_name
 from kafkalake.errors import KafkaError, error_for_code
+from kafkalake.topic_partition import TopicPartition, partition_name
+
+R = TypeVar("R")
 
 
 class Result(Protocol):
@@ -36,3 +43,23 @@ def raise_result(result: Result, subject: str) -> None:
     error = result_error(result, subject)
     if error is not None:
         raise error
+
+
+def no_result(subject: str) -> KafkaError:
+    """Return the error for a response that lacks what was asked about."""
+    return KafkaError(f"the broker's response says nothing about {subject}")
+
+
+def find_result(results: Iterable[R], is_asked: Callable[[R], bool], subject: str) -> R:
+    """Return the first result that `is_asked`. Raise `KafkaError` if there is none."""
+    for each in results:
+        if is_asked(each):
+            return each
+    raise no_result(subject)
+
+
+def require_partitions(asked: Iterable[TopicPartition], found: Container[TopicPartition]) -> None:
+    """Raise `KafkaError` if a partition that was asked about is not among those found."""
+    for partition in asked:
+        if partition not in found:
+            raise no_result(f"partition {partition_name(partition)}")

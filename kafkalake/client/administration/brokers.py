@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kafkalake.client.administration.answers import raise_error, raise_result
+from kafkalake.client.administration.answers import find_result, raise_error, raise_result
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.cluster import BrokerNode
 from kafkalake.client.network.script import Script
@@ -24,7 +24,7 @@ from kafkalake.client.requests import (
     ClientApi,
     Q,
 )
-from kafkalake.errors import UnsupportedVersionError
+from kafkalake.errors import KafkaError, UnsupportedVersionError
 from kafkalake.topic_partition import TopicPartition, by_topic
 from kafkalake.wire.messages.cluster import (
     Cursor,
@@ -162,7 +162,8 @@ def describe_quorum(call: AdminCall) -> Script[QuorumDescription]:
     """Return the quorum of the controllers. Raise `ClusterAuthorizationError` and others."""
     message = DescribeQuorumRequest(topics=(_QUORUM,))
     answer = yield from call.ask(DESCRIBE_QUORUM, message, lambda answer: raise_result(answer, "the quorum"))
-    found = answer.topics[0].partitions[0]
+    partitions = [each for topic in answer.topics for each in topic.partitions]
+    found = find_result(partitions, lambda each: True, "the quorum")
     raise_result(found, "the quorum")
     return QuorumDescription(
         found.leader_id,
@@ -238,6 +239,12 @@ def eligible_leaders(call: AdminCall, topics: Sequence[str]) -> Script[dict[Topi
                 if each.eligible_leader_replicas is not None:
                     elr, last_known = each.eligible_leader_replicas, each.last_known_elr or ()
                     found[topic.name or "", each.partition_index] = EligibleLeaders(tuple(elr), tuple(last_known))
-        cursor = answer.next_cursor
-        if cursor is None:
+        if answer.next_cursor is None:
             return found
+        if cursor is not None and _place(answer.next_cursor) <= _place(cursor):
+            raise KafkaError("the broker's response goes back to partitions that it has described")
+        cursor = answer.next_cursor
+
+
+def _place(cursor: Cursor) -> TopicPartition:
+    return cursor.topic_name, cursor.partition_index

@@ -19,7 +19,13 @@ from kafkalake.client.network.client import FIRST_CONTACT_MS, NetworkClient
 from kafkalake.client.network.script import Script, T
 from kafkalake.client.requests import FIND_COORDINATOR, GROUP, TRANSACTION, A, ClientApi, Q
 from kafkalake.clock import Clock
-from kafkalake.errors import BrokerUnavailableError, KafkaError, NotControllerError, as_value
+from kafkalake.errors import (
+    BrokerUnavailableError,
+    CoordinatorNotAvailableError,
+    KafkaError,
+    NotControllerError,
+    as_value,
+)
 from kafkalake.wire.messages.groups import FindCoordinatorRequest
 
 _NAMES = {GROUP: "group", TRANSACTION: "transactional id"}
@@ -99,7 +105,10 @@ class AdminCall:
         """Return the coordinator of `key`. Raise the broker's error, mostly `CoordinatorNotAvailableError`."""
         message = FindCoordinatorRequest(key=key, key_type=key_type)
         answer = yield from self.request(self.any_broker(), FIND_COORDINATOR, message)
-        raise_error(answer.error_code, f"the coordinator of {_NAMES[key_type]} '{key}'")
+        subject = f"the coordinator of {_NAMES[key_type]} '{key}'"
+        raise_error(answer.error_code, subject)
+        if answer.node_id < 0:
+            raise CoordinatorNotAvailableError(f"{subject}: the broker's response names none")
         yield from self.find_brokers()
         return answer.node_id
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafkalake.client.administration.answers import raise_result
+from kafkalake.client.administration.answers import find_result, no_result, raise_result
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.network.script import Script
 from kafkalake.client.requests import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, A, ClientApi, Q
@@ -76,6 +76,9 @@ def describe_configs(
             for entry in result.configs
         ]
         found[str(result.resource_name)] = sorted(entries, key=lambda entry: entry.name)
+    for name in names:
+        if name not in found:
+            raise no_result(f"'{name}'")
     return found
 
 
@@ -104,8 +107,8 @@ def alter_configs(
     resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
     message = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
     answer = yield from _ask(call, resource_type, [name], INCREMENTAL_ALTER_CONFIGS, message)
-    for result in answer.responses:
-        raise_result(result, f"'{result.resource_name}'")
+    result = find_result(answer.responses, lambda each: each.resource_name == name, f"'{name}'")
+    raise_result(result, f"'{name}'")
 
 
 def _ask(call: AdminCall, resource_type: int, names: Sequence[str], api: ClientApi[Q, A], message: Q) -> Script[A]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafkalake.client.administration.answers import raise_error
+from kafkalake.client.administration.answers import no_result, raise_error, require_partitions
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.network.script import Script
 from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.client.requests import GROUP, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
-from kafkalake.topic_partition import TopicPartition, by_topic
+from kafkalake.topic_partition import TopicPartition, by_topic, partition_name
 from kafkalake.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -56,22 +56,26 @@ def alter_offsets(
 
     def check(answer: OffsetCommitResponse) -> None:
         """Raise a member's error, which every partition of the response repeats."""
-        raise_error(answer.topics[0].partitions[0].error_code, f"group '{group_id}'")
+        first = next((each for topic in answer.topics for each in topic.partitions), None)
+        if first is None:
+            raise no_result(f"group '{group_id}'")
+        raise_error(first.error_code, f"group '{group_id}'")
 
     if topics:
-        _check_partitions((yield from call.ask_coordinator(GROUP, group_id, OFFSET_COMMIT, message, check)))
+        _check_partitions((yield from call.ask_coordinator(GROUP, group_id, OFFSET_COMMIT, message, check)), places)
 
 
 def delete_offsets(call: AdminCall, group_id: str, partitions: Iterable[TopicPartition]) -> Script[None]:
     """Delete committed offsets. Raise `GroupSubscribedToTopicError` for topics the group is subscribed to."""
+    asked = list(partitions)
     topics = [
         OffsetDeleteRequestTopic(
             name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indices]
         )
-        for topic, indices in by_topic(partitions).items()
+        for topic, indices in by_topic(asked).items()
     ]
     message = OffsetDeleteRequest(group_id=group_id, topics=topics)
-    _check_partitions((yield from call.ask_coordinator(GROUP, group_id, OFFSET_DELETE, message)))
+    _check_partitions((yield from call.ask_coordinator(GROUP, group_id, OFFSET_DELETE, message)), asked)
 
 
 def _commit(index: int, place: OffsetAndMetadata) -> OffsetCommitRequestPartition:
@@ -83,7 +87,10 @@ def _commit(index: int, place: OffsetAndMetadata) -> OffsetCommitRequestPartitio
     )
 
 
-def _check_partitions(answer: OffsetCommitResponse | OffsetDeleteResponse) -> None:
-    for topic in answer.topics:
-        for each in topic.partitions:
-            raise_error(each.error_code, f"partition {topic.name}-{each.partition_index}")
+def _check_partitions(answer: OffsetCommitResponse | OffsetDeleteResponse, asked: Iterable[TopicPartition]) -> None:
+    found = {
+        (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
+    }
+    for partition, code in found.items():
+        raise_error(code, f"partition {partition_name(partition)}")
+    require_partitions(asked, found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafkalake.client.administration.answers import raise_error
+from kafkalake.client.administration.answers import find_result, raise_error
 from kafkalake.client.administration.brokers import ask_all_brokers
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.cluster import BrokerNode
@@ -28,6 +28,7 @@ from kafkalake.wire.messages.groups import (
     Assignment,
     ConsumerGroupDescribeRequest,
     DeleteGroupsRequest,
+    DeleteGroupsResponse,
     DescribeGroupsRequest,
     LeaveGroupRequest,
     ListGroupsRequest,
@@ -101,7 +102,7 @@ def describe_group(call: AdminCall, group_id: str) -> Script[Group]:
 
 def _describe_classic_group(call: AdminCall, broker_id: int, group_id: str) -> Script[Group]:
     answer = yield from call.request(broker_id, DESCRIBE_GROUPS, DescribeGroupsRequest(groups=(group_id,)))
-    (group,) = answer.groups
+    group = find_result(answer.groups, lambda each: each.group_id == group_id, f"group '{group_id}'")
     if group.error_code != GroupIdNotFoundError.code:
         raise_error(group.error_code, f"group '{group_id}'")
     if group.error_code or group.group_state == "Dead":
@@ -124,7 +125,7 @@ def _describe_consumer_group(call: AdminCall, broker_id: int, group_id: str) -> 
     message = ConsumerGroupDescribeRequest(group_ids=(group_id,))
     try:
         answer = yield from call.request(broker_id, CONSUMER_GROUP_DESCRIBE, message)
-        (group,) = answer.groups
+        group = find_result(answer.groups, lambda each: each.group_id == group_id, f"group '{group_id}'")
         raise_error(group.error_code, f"group '{group_id}'")
     except (GroupIdNotFoundError, UnsupportedVersionError):
         return None
@@ -161,14 +162,14 @@ def _partitions_of(assignment: Assignment) -> tuple[TopicPartition, ...]:
 
 def delete_group(call: AdminCall, group_id: str) -> Script[None]:
     """Delete a group without members, with its offsets. Raise `NonEmptyGroupError` or `GroupIdNotFoundError`."""
+
+    def check(answer: DeleteGroupsResponse) -> None:
+        result = find_result(answer.results, lambda each: each.group_id == group_id, f"group '{group_id}'")
+        raise_error(result.error_code, f"group '{group_id}'")
+
+    message = DeleteGroupsRequest(groups_names=(group_id,))
     try:
-        yield from call.ask_coordinator(
-            GROUP,
-            group_id,
-            DELETE_GROUPS,
-            DeleteGroupsRequest(groups_names=(group_id,)),
-            lambda answer: raise_error(answer.results[0].error_code, f"group '{group_id}'"),
-        )
+        yield from call.ask_coordinator(GROUP, group_id, DELETE_GROUPS, message, check)
     except NonEmptyGroupError:
         raise NonEmptyGroupError(f"group '{group_id}' still has members") from None
     except GroupIdNotFoundError:

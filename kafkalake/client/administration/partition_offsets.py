@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafkalake.client.administration.answers import raise_result
+from kafkalake.client.administration.answers import raise_result, require_partitions
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.administration.topics import find_leaders
 from kafkalake.client.network.script import Script
@@ -61,6 +61,7 @@ def list_offsets(
             for each in topic.partitions:
                 raise_result(each, f"partition {topic.name}-{each.partition_index}")
                 found[topic.name, each.partition_index] = ListedOffset(each.offset, each.timestamp, each.leader_epoch)
+        require_partitions(times, found)
         return found
 
     return (yield from call.retrying(attempt))
@@ -93,6 +94,7 @@ def delete_records(call: AdminCall, before: Mapping[TopicPartition, int]) -> Scr
                 _raise_refusal(each.error_code, topic.name)
                 raise_result(each, f"partition {topic.name}-{each.partition_index}")
                 found[topic.name, each.partition_index] = each.low_watermark
+        require_partitions(before, found)
         return found
 
     return (yield from call.retrying(attempt))

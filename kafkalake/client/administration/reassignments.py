@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from kafkalake.client.administration.answers import raise_result, result_error
+from kafkalake.client.administration.answers import no_result, raise_result, result_error
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.administration.configs import BROKER_RESOURCE, TOPIC_RESOURCE, alter_configs
 from kafkalake.client.network.script import Script
 from kafkalake.client.requests import ALTER_PARTITION_REASSIGNMENTS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS
 from kafkalake.errors import KafkaError
-from kafkalake.topic_partition import TopicPartition, by_topic
+from kafkalake.topic_partition import TopicPartition, by_topic, partition_name
 from kafkalake.wire.messages.controller import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
@@ -92,7 +92,8 @@ def alter_reassignments(
         for topic in answer.responses
         for each in topic.partitions
     }
-    return {partition: error for partition, error in found.items() if error is not None}
+    missing = {each: no_result(f"partition {partition_name(each)}") for each in wanted if each not in found}
+    return {partition: error for partition, error in (found | missing).items() if error is not None}
 
 
 def elect_leaders(
@@ -102,22 +103,22 @@ def elect_leaders(
 
     `ElectionNotNeededError`: it is led by the one already. Of all partitions only those are returned that needed an election.
     """
-    asked = [
-        ElectLeadersTopicPartitions(topic=name, partitions=of)
-        for name, of in by_topic(() if partitions is None else partitions).items()
-    ]
+    wanted = None if partitions is None else list(partitions)
+    asked = [ElectLeadersTopicPartitions(topic=name, partitions=of) for name, of in by_topic(wanted or ()).items()]
     request = ElectLeadersRequest(
-        topic_partitions=None if partitions is None else asked,
+        topic_partitions=None if wanted is None else asked,
         timeout=call.work_ms,
         election_type=list(Election).index(election),
     )
     answer = yield from call.ask_controller(ELECT_LEADERS, request, lambda answer: [answer])
     raise_result(answer, "the election")
-    return {
+    found = {
         (topic.topic, each.partition_id): result_error(each, f"partition {topic.topic}-{each.partition_id}")
         for topic in answer.replica_election_results
         for each in topic.partition_result
     }
+    missing = {each: no_result(f"partition {partition_name(each)}") for each in wanted or () if each not in found}
+    return found | missing
 
 
 # Throttles

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from kafkalake.client.administration.answers import raise_result, result_error
+from kafkalake.client.administration.answers import find_result, no_result, raise_result, result_error
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.cluster import TopicInfo, topic_info
 from kafkalake.client.network.script import Script
@@ -78,7 +78,7 @@ def create_topic(
     )
     message = CreateTopicsRequest(topics=[topic], timeout=call.work_ms, validate_only=validate_only)
     answer = yield from call.ask_controller(CREATE_TOPICS, message, lambda answer: answer.topics)
-    (result,) = answer.topics
+    result = find_result(answer.topics, lambda each: each.name == name, f"topic '{name}'")
     raise_result(result, f"topic '{name}'")
     return CreatedTopic(
         name=name,
@@ -92,12 +92,13 @@ def delete_topics(call: AdminCall, names: Sequence[str]) -> Script[dict[str, Kaf
     """Delete topics. Return the errors by topic."""
     message = DeleteTopicsRequest(topic_names=tuple(names), timeout=call.work_ms)
     answer = yield from call.ask_controller(DELETE_TOPICS, message, lambda answer: answer.responses)
+    results = {result.name: result for result in answer.responses}
     errors = {}
-    for result in answer.responses:
-        assert result.name is not None
-        error = result_error(result, f"topic '{result.name}'")
+    for name in names:
+        subject = f"topic '{name}'"
+        error = result_error(results[name], subject) if name in results else no_result(subject)
         if error is not None:
-            errors[result.name] = error
+            errors[name] = error
     return errors
 
 
@@ -109,7 +110,7 @@ def delete_topic(call: AdminCall, topic_id: UUID) -> Script[None]:
     """
     message = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)], timeout=call.work_ms)
     answer = yield from call.ask_controller(DELETE_TOPICS_BY_ID, message, lambda answer: answer.responses)
-    (result,) = answer.responses
+    result = find_result(answer.responses, lambda each: each.topic_id == topic_id, f"topic {topic_id}")
     raise_result(result, f"topic {topic_id}")
 
 
@@ -121,7 +122,7 @@ def create_partitions(call: AdminCall, topic: str, count: int, *, validate_only:
         validate_only=validate_only,
     )
     answer = yield from call.ask_controller(CREATE_PARTITIONS, message, lambda answer: answer.results)
-    (result,) = answer.results
+    result = find_result(answer.results, lambda each: each.name == topic, f"topic '{topic}'")
     raise_result(result, f"topic '{topic}'")
 
 

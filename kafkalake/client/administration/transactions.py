@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from kafkalake.client.administration.answers import raise_error
+from kafkalake.client.administration.answers import find_result, raise_error
 from kafkalake.client.administration.brokers import ask_all_brokers
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.administration.topics import find_leaders
@@ -116,9 +116,11 @@ def describe_transaction(call: AdminCall, transactional_id: str) -> Script[Trans
     def attempt() -> Script[TransactionDescription]:
         broker_id = yield from call.coordinator(TRANSACTION, transactional_id)
         answer = yield from call.request(broker_id, DESCRIBE_TRANSACTIONS, message)
-        (found,) = answer.transaction_states
+        subject = f"transactional id '{transactional_id}'"
+        states = answer.transaction_states
+        found = find_result(states, lambda each: each.transactional_id == transactional_id, subject)
         try:
-            raise_error(found.error_code, f"transactional id '{transactional_id}'")
+            raise_error(found.error_code, subject)
         except TransactionalIdNotFoundError:
             raise TransactionalIdNotFoundError(f"transactional id '{transactional_id}' does not exist") from None
         started = found.transaction_start_time
@@ -143,8 +145,10 @@ def describe_producers(call: AdminCall, topic: str, partition: int) -> Script[li
     def attempt() -> Script[list[ActiveProducer]]:
         (leader,) = yield from find_leaders(call, [(topic, partition)])
         answer = yield from call.request(leader, DESCRIBE_PRODUCERS, message)
-        found = answer.topics[0].partitions[0]
-        raise_error(found.error_code, f"partition {topic}-{partition}")
+        subject = f"partition {topic}-{partition}"
+        partitions = [each for of in answer.topics if of.name == topic for each in of.partitions]
+        found = find_result(partitions, lambda each: each.partition_index == partition, subject)
+        raise_error(found.error_code, subject)
         return sorted(map(_active_producer, found.active_producers), key=lambda each: each.producer_id)
 
     return (yield from call.retrying(attempt))
@@ -169,8 +173,11 @@ def write_abort_marker(
     def attempt() -> Script[None]:
         (leader,) = yield from find_leaders(call, [(topic, partition)])
         answer = yield from call.request(leader, WRITE_TXN_MARKERS, WriteTxnMarkersRequest(markers=[marker]))
-        written = answer.markers[0].topics[0].partitions[0]
-        raise_error(written.error_code, f"the marker for partition {topic}-{partition}")
+        subject = f"the marker for partition {topic}-{partition}"
+        topics = [of for each in answer.markers if each.producer_id == producer_id for of in each.topics]
+        partitions = [each for of in topics if of.name == topic for each in of.partitions]
+        written = find_result(partitions, lambda each: each.partition_index == partition, subject)
+        raise_error(written.error_code, subject)
 
     yield from call.retrying(attempt)
 

@@ -17,6 +17,8 @@ from kafkalake.errors import KafkaError, KafkaLakeError, error_for_code
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse, NodeEndpoint
 
+_LAST_PORT = 65_535
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
@@ -149,11 +151,11 @@ class Metadata:
 
 
 def _nodes(endpoints: Iterable[NodeEndpoint]) -> dict[int, BrokerNode]:
-    """Return the nodes of a response. Ids below 0 are none of a cluster's."""
+    """Return the nodes of a response. Ids below 0 are none of a cluster's, and nobody listens at ports that do not exist."""
     return {
         each.node_id: BrokerNode(each.node_id, each.host, each.port, each.rack)
         for each in endpoints
-        if each.node_id >= 0
+        if each.node_id >= 0 and 0 < each.port <= _LAST_PORT
     }
 
 
