@@ -13,7 +13,9 @@ from node_in_thread import NodeInThread
 from server.test_fuzzed_frames import Fuzz, on_loop, until_idle
 from waiting import wait_until
 
-from kafkalake.errors import InvalidRequestError, NotControllerError
+from kafkalake.broker.delayed.hand_overs import hand_over_producer_id
+from kafkalake.errors import InvalidProducerIdMappingError, InvalidRecordError, InvalidRequestError, NotControllerError
+from kafkalake.internal_topics import DELAYED_JOURNAL
 
 LISTENER = {"name": "PLAINTEXT", "host": "other", "port": 1, "security_protocol": 0}
 NEVER = 2**31 - 1
@@ -79,6 +81,39 @@ def test_another_controller_may_register_and_be_unregistered(node: NodeInThread,
     assert broker.cluster.version == version, "it says nothing new"
     assert code(client.call("UnregisterBroker", 0, broker_id=9).error_code) == 0
     assert not broker.cluster.controllers
+
+
+def test_only_journals_of_delayed_records_deliver_and_not_to_internal_topics(
+    node: NodeInThread, client: WireClient
+) -> None:
+    """Logs remember the producers of delayed records for ever, and coordinators read what internal topics have."""
+    broker = node.node.broker
+    assert broker is not None
+    on_loop(node, broker.delayed.make_ready())
+    journal = broker.topics.topic(DELAYED_JOURNAL)
+    own = hand_over_producer_id((journal.topic_id, 0))
+    orders = create_topic(client, "orders", 1)
+
+    def deliver(topic_id: UUID, producer_id: int, sequence: int = 0) -> int:
+        records = batch([(b"k", b"v")], producer_id=producer_id, epoch=0, sequence=sequence)
+        asked = {"topic_id": topic_id, "partition_index": 0, "records": records}
+        (result,) = client.call("DeliverRecords", 0, batches=[asked]).results
+        return code(result.error_code)
+
+    for producer_id in (-1, 7, 2**62 + 7, 2**63 - 1):
+        assert deliver(orders, producer_id) == InvalidProducerIdMappingError.code
+    assert deliver(journal.topic_id, own) == InvalidRecordError.code
+    assert deliver(orders, own) == 0
+    assert [producer_id for producer_id, _ in broker.topics.leader("orders", 0).log.producers()] == [own]
+
+
+def test_only_what_waits_is_handed_in(node: NodeInThread, client: WireClient) -> None:
+    broker = node.node.broker
+    assert broker is not None
+    on_loop(node, broker.delayed.make_ready())
+    asked = {"journal_partition": 0, "transactional_id": None, "records": batch([(None, b"v")])}
+    (result,) = client.call("DelayRecords", 0, batches=[asked]).results
+    assert code(result.error_code) == InvalidRecordError.code
 
 
 @pytest.mark.exhaustive

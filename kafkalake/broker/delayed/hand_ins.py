@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import pyarrow as pa
+
 from kafkalake.broker.callbacks import CallbackLoop, Done, call_isolated
 from kafkalake.broker.coordination.journal import Timers
 from kafkalake.broker.delayed.doubles import Doubles
-from kafkalake.delayed_journal import HandInKey, hand_in_key
+from kafkalake.delayed_journal import NO_DUE_TIME, HandInKey, Kind, hand_in_key, read_fields
 from kafkalake.errors import (
+    InvalidRecordError,
     KafkaError,
     NotCoordinatorError,
     NotEnoughReplicasAfterAppendError,
@@ -25,6 +28,31 @@ UNCERTAIN = RequestTimedOutError, NotEnoughReplicasAfterAppendError
 """Errors of batches that are in the log and may yet be committed."""
 WAIT_MS = 30_000
 """The longest wait of a repetition for the batch that it repeats."""
+_OF_BATCH = (
+    "producer_epoch",
+    "target_partition",
+    "target_id",
+    "source_id",
+    "source_partition",
+    "first_sequence",
+    "producer_id",
+)
+"""The fields that all records of a batch share."""
+
+
+def check_hand_in(batch: ProducerBatch) -> None:
+    """Check that a batch has only records that wait and cancels, all of one produced batch, as `delayed_journal.encode` makes it.
+
+    Raise `InvalidRecordError`: what else the journal has is written by its coordinator alone.
+    """
+    rows = batch.to_arrow()
+    fields = read_fields(rows.column("headers"))
+    due_ms = rows.column("timestamp").view(pa.int64()).to_numpy()
+    is_cancel = fields["kind"] == Kind.CANCEL
+    if not ((is_cancel & (due_ms == NO_DUE_TIME)) | ((fields["kind"] == Kind.WAITING) & (due_ms >= 0))).all():
+        raise InvalidRecordError("a record that is handed in neither waits nor cancels others")
+    if any((fields[name] != fields[name][0]).any() for name in _OF_BATCH):
+        raise InvalidRecordError("records that are handed in together are of several batches")
 
 
 class HandIns:

@@ -17,6 +17,7 @@ Pure: it follows the journal's notes, and says which note comes next.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -46,6 +47,12 @@ def hand_over_producer_id(journal: PartitionId[UUID]) -> int:
     return HAND_OVER_PRODUCER_ID_MIN | ((topic_id.int ^ (topic_id.int >> 64)) + 0x9E3779B97F4A7C15 * index) & (
         HAND_OVER_PRODUCER_ID_MIN - 1
     )
+
+
+@lru_cache(maxsize=8)
+def hand_over_producer_ids(topic_id: UUID, partitions: int) -> frozenset[int]:
+    """Return the producer ids of what a journal of so many partitions hands over."""
+    return frozenset(hand_over_producer_id((topic_id, index)) for index in range(partitions))
 
 
 class HandOvers:

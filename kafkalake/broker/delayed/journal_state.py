@@ -10,6 +10,7 @@ Records of a transaction count from its marker on, if that commits.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -39,6 +40,8 @@ from kafkalake.delayed_journal import (
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Int64s
 from kafkalake.record.message_set import MessageSet, to_arrow
+
+logger = logging.getLogger(__name__)
 
 COLUMNS = at.OFFSET_COLUMN | at.TIMESTAMP_COLUMN | at.HEADERS_COLUMN
 """The columns that the state reads."""
@@ -175,23 +178,31 @@ class JournalState:
         return found
 
     def _follow_notes(self, rows: _Rows) -> list[Entries]:
-        """Follow the notes, which are in no transaction, and return the entries of carried records."""
+        """Follow the notes, which are in no transaction, and return the entries of carried records. One that cannot be read is
+        passed over."""
         found: list[Entries] = []
         for row in np.flatnonzero(rows.fields["kind"] > Kind.CANCEL).tolist():
-            fields = rows.fields[row]
-            kind, tail = int(fields["kind"]), read_tail(rows.headers, row)
-            if kind in (Kind.INTENT, Kind.FINISHED):
-                note = read_note(fields, tail)
-                if note.kind is Kind.FINISHED and note.reason is Reason.CARRIED:
-                    found.append(self._follow_carried(note, rows, row))
-                self._follow_note(note)
-            elif kind == Kind.SEQUENCES:
-                self.hand_overs.restore(np.frombuffer(tail, dtype=SEQUENCE_FIELDS))
-            elif kind == Kind.PRODUCERS:
-                self.doubles.restore(np.frombuffer(tail, dtype=PRODUCER_FIELDS))
-            elif kind == Kind.SETTLED:
-                self.cancels.settle(int(fields["order"]))
+            try:
+                found += self._follow_row(rows, row)
+            except ValueError as error:
+                logger.error("a note of delayed delivery cannot be read offset=%d error=%s", rows.offsets[row], error)
+        return found
 
+    def _follow_row(self, rows: _Rows, row: int) -> list[Entries]:
+        fields = rows.fields[row]
+        kind, tail = int(fields["kind"]), read_tail(rows.headers, row)
+        found: list[Entries] = []
+        if kind in (Kind.INTENT, Kind.FINISHED):
+            note = read_note(fields, tail)
+            if note.kind is Kind.FINISHED and note.reason is Reason.CARRIED:
+                found.append(self._follow_carried(note, rows, row))
+            self._follow_note(note)
+        elif kind == Kind.SEQUENCES:
+            self.hand_overs.restore(np.frombuffer(tail, dtype=SEQUENCE_FIELDS))
+        elif kind == Kind.PRODUCERS:
+            self.doubles.restore(np.frombuffer(tail, dtype=PRODUCER_FIELDS))
+        elif kind == Kind.SETTLED:
+            self.cancels.settle(int(fields["order"]))
         return found
 
     def _follow_carried(self, note: Note, rows: _Rows, row: int) -> Entries:

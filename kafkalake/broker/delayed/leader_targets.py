@@ -12,6 +12,7 @@ from kafkalake.broker.admin.topic_admin import TopicAdmin
 from kafkalake.broker.callbacks import Done
 from kafkalake.broker.coordination.journal import Timers
 from kafkalake.broker.delayed.delayed_peers import DelayedPeers, DeliveryRequest
+from kafkalake.broker.delayed.hand_overs import hand_over_producer_ids
 from kafkalake.broker.delayed.sent_batches import SentBatches
 from kafkalake.broker.partitions.append_queue import AppendQueue
 from kafkalake.broker.partitions.batch_checks import check_batch, uncompressed_bytes_max
@@ -23,6 +24,8 @@ from kafkalake.cluster.image import NO_LEADER
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.topic_rules import TopicRules
 from kafkalake.errors import (
+    InvalidProducerIdMappingError,
+    InvalidRecordError,
     KafkaError,
     LeaderNotAvailableError,
     NotLeaderOrFollowerError,
@@ -30,6 +33,7 @@ from kafkalake.errors import (
     UnknownTopicOrPartitionError,
     as_value,
 )
+from kafkalake.internal_topics import DELAYED_JOURNAL, INTERNAL
 from kafkalake.record import layout as at
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.topic_partition import PartitionId
@@ -96,11 +100,22 @@ class LeaderTargets:
 
     def _prepared(self, target: PartitionId[UUID], batch: ProducerBatch) -> Partition:
         topic = self._host.topics.topic_by_id(target[0])
+        if topic.name in INTERNAL:
+            raise InvalidRecordError(f"no records are delivered to {topic.name}")
+        self._check_producer(int(batch.header[at.PRODUCER_ID]))
         rules = TopicRules.of(topic.config)
         # Its records came in batches that may have been compressed.
         check_batch(rules, batch, uncompressed_bytes_max(rules, self._host.config))
         batch.header[at.ATTRIBUTES] = rules.codec or 0
         return topic.leader(target[1])
+
+    def _check_producer(self, producer_id: int) -> None:
+        """Raise `InvalidProducerIdMappingError` for an id of no journal partition: logs remember those for ever."""
+        journal = self._host.topics.find(DELAYED_JOURNAL)
+        if journal is None:
+            raise LeaderNotAvailableError(f"there is no {DELAYED_JOURNAL} yet")
+        if producer_id not in hand_over_producer_ids(journal.topic_id, len(journal.registrations)):
+            raise InvalidProducerIdMappingError(f"{producer_id} is the id of no partition of {DELAYED_JOURNAL}")
 
     def _leader_id(self, target: PartitionId[UUID]) -> int:
         topic_id, index = target

@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from kafkalake.broker.callbacks import Done
+from kafkalake.broker.delayed.hand_ins import check_hand_in
 from kafkalake.errors import KafkaError
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.server.handed_batches import HandedBatches, check_request, kept
@@ -28,6 +29,7 @@ def handle(request: Request[DelayRecordsRequest]) -> DelayRecordsResponse | Coro
     ]
 
     def accept(place: tuple[int, str | None], batch: ProducerBatch, done: Done) -> None:
+        check_hand_in(batch)
         gate.accept(place[0], batch, place[1], done)
 
     def reply(results: Sequence[BatchResult]) -> None:

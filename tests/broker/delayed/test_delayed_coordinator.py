@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
+import numpy as np
 import pytest
 from broker.delayed.delayed_world import (
     DEAD_LETTERS,
@@ -17,7 +18,18 @@ from broker.delayed.delayed_world import (
 )
 
 from kafkalake.broker.delayed.fault_points import DelayedPoint
+from kafkalake.broker.delayed.hand_ins import check_hand_in
 from kafkalake.broker.delayed.hand_overs import hand_over_producer_id
+from kafkalake.delayed_journal import (
+    FIELD_BYTES,
+    SEQUENCE_FIELDS,
+    Kind,
+    Note,
+    encode_notes,
+    note,
+    sequences_note,
+    settled_note,
+)
 from kafkalake.errors import (
     InvalidRecordError,
     KafkaError,
@@ -27,6 +39,7 @@ from kafkalake.errors import (
     RequestTimedOutError,
     UnknownTopicIdError,
 )
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.temporary_files import TemporaryFiles
 
 SECOND = START_MS + 1_000
@@ -425,6 +438,55 @@ def damage(world: DelayedWorld, value: bytes) -> None:
     data = bytearray(path.read_bytes())
     data[data.index(value)] ^= 1
     path.write_bytes(data)
+
+
+BROKEN = [
+    note(Note(Kind.INTENT, TARGET, 0, 0, np.zeros(1, dtype=np.int64)))[:-1],
+    note(Note(Kind.FINISHED, TARGET, 0, 0, np.zeros(0, dtype=np.int64)))[:1] + b"\xff" * (FIELD_BYTES - 1),
+    sequences_note(np.zeros(1, dtype=SEQUENCE_FIELDS)) + b"x",
+]
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=["intent", "reason", "sequences"])
+def test_a_note_that_cannot_be_read_keeps_nothing_back(tmp_path: Path, text: bytes) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.hand_in([Sent(b"a", SECOND)])
+        await world.settle()
+        world.coordinator.hand_in(encode_notes([text]), lambda error: None)
+        await world.settle()
+        world.hand_in([Sent(b"b", SECOND)])
+        await world.pass_time(100, 10)
+        for restarts in (True, False):
+            if restarts:
+                world.restart()
+            await world.pass_time(2_000, 100)
+            assert world.coordinator.is_loaded
+        assert world.targets.values() == [b"a", b"b"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "text", [*BROKEN, b"", settled_note(9)], ids=["intent", "reason", "sequences", "no", "settled"]
+)
+def test_only_records_that_wait_and_cancels_are_handed_in_by_other_brokers(text: bytes) -> None:
+    with pytest.raises(InvalidRecordError):
+        check_hand_in(encode_notes([text]))
+
+
+def test_what_a_broker_hands_in_is_taken(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        taken: list[ProducerBatch] = []
+        world.coordinator.hand_in = lambda batch, done: taken.append(batch)  # type: ignore[method-assign]
+        world.hand_in([Sent(b"a", SECOND), Sent(None, 0, b"id"), Sent(b"b", SECOND, b"id")], producer_id=5, sequence=3)
+        check_hand_in(taken[0])
+        world.hand_in([Sent(b"a", -5)])
+        with pytest.raises(InvalidRecordError):
+            check_hand_in(taken[1])
+
+    run(scenario())
 
 
 @pytest.mark.parametrize("restarts", [False, True])
