@@ -10,6 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
+from forked_process import look_after_logs_often
+
 from kafkalake.clock import SystemClock
 from kafkalake.process.node import Node
 from kafkalake.world import World
@@ -35,6 +37,7 @@ async def run(node: Node) -> None:
 
 
 if __name__ == "__main__":
+    look_after_logs_often()
     lake, port, ahead, *pairs = sys.argv[1:]
     settings = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", **dict(pair.split("=", 1) for pair in pairs)}
     asyncio.run(run(Node(Path(lake), settings, world=World(ShiftedClock(Path(ahead))))))

@@ -51,3 +51,4 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
+        await process.wait()

@@ -12,7 +12,7 @@ import contextlib
 import os
 import signal
 import time
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process, SubprocessStreamProtocol
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -164,7 +164,9 @@ class _Child:
 
     async def _run_once(self) -> tuple[int, bool]:
         """Run one process to its end. Return its exit code, and whether it was ready."""
-        process = await asyncio.create_subprocess_exec(
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(
+            lambda: SubprocessStreamProtocol(_CHUNK_BYTES, loop),
             *self._command,
             stdin=DEVNULL,
             stdout=PIPE,
@@ -172,7 +174,7 @@ class _Child:
             start_new_session=True,
             env=environment_of_child(),
         )
-        self._process = process
+        self._process = process = Process(transport, protocol, loop)
         try:
             if self._stopping.is_set():
                 process.terminate()
@@ -183,6 +185,7 @@ class _Child:
                 await asyncio.wait_for(readers, _LAST_LINES_S)
             return code, bool(self.address)
         finally:
+            transport.close()  # its pipes too, which what the broker has started may still hold
             self._process, self.address = None, ""
 
     async def _read(self, stream: asyncio.StreamReader) -> None:

@@ -29,7 +29,7 @@ from waiting import wait_until
 from kafkalake.dataset import topic_reader
 from kafkalake.metadata.delta import DeltaMetadataStore
 
-ROUNDS = int(os.environ.get("REPLICA_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("REPLICA_ROUNDS", len(FAULTS)))
 SEED = int(os.environ.get("REPLICA_SEED", "7")) or random.SystemRandom().randrange(1, 2**31)
 PARTITIONS = 3
 TOPIC = "fire"
@@ -129,9 +129,10 @@ def test_rounds_of_faults_lose_and_change_nothing(cluster: ReplicaCluster) -> No
     admin.create_topics([new])[TOPIC].result(TIMEOUT_S)
     wait_until(lambda: in_sync(admin, TOPIC, PARTITIONS))
     producer = RecordingProducer(servers, TOPIC, PARTITIONS, pause_s=0.02).start()
+    faults = chance.sample(FAULTS, len(FAULTS))  # each of them once, then any
     with Watch(servers) as watch:
         for number in range(ROUNDS):
-            fault = chance.choice(FAULTS)
+            fault = faults.pop() if faults else chance.choice(FAULTS)
             print(f"round {number + 1} of seed {SEED}: {fault.__name__}", flush=True)
             producer.wait_for_acknowledged(chance.randrange(20, 400), TIMEOUT_S)
             fault(cluster, chance)

@@ -13,6 +13,7 @@ from group_processes import PARTITIONS, TIMEOUT_S, Start, wait_until_shared
 from interop.test_group_clients import write
 from kafka_clients import create_topic
 from kafka_reference import Kafkalake
+from long_runs import first_of
 from waiting import wait_until
 
 PROTOCOL = {"protocol": "consumer"}
@@ -142,7 +143,7 @@ def test_members_keep_their_epochs_and_go_on_where_they_were_when_the_broker_was
     assert not twice & set(range(54)), "what was committed is not read again"
 
 
-@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
+@pytest.mark.parametrize("assignor", first_of(["range", "roundrobin"], 1))
 def test_a_rolling_deploy_changes_the_protocol_of_a_live_group_and_back(
     any_broker: Any, member: Start, group: str, topic: str, assignor: str
 ) -> None:

@@ -157,7 +157,7 @@ def test_offsets_are_committed_and_aborted_with_the_records(
 @pytest.mark.parametrize(
     ("client", "protocol"),
     [
-        ("confluent-kafka", "classic"),
+        pytest.param("confluent-kafka", "classic", marks=pytest.mark.long),
         ("confluent-kafka", "consumer"),
         ("kafka-python", "classic"),
         ("aiokafka", "classic"),

@@ -72,7 +72,8 @@ def outcomes(answer: Any) -> dict[tuple[str, int], int]:
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The first partition of the topic `led` is led by its second replica, the second one prefers a broker that has ended."""
-    settings = {"broker.connection.fencing.enable": "false"}  # nobody listens for the other broker
+    # Nobody listens for the other broker, which need not take over either.
+    settings = {"broker.connection.fencing.enable": "false", "controlled.shutdown.enable": "false"}
     lake = tmp_path_factory.mktemp("cluster") / "lake"
     with NodeInThread(lake, settings) as node, WireClient(node.servers) as client:
         create_topic(client, "led", partitions=3)

@@ -26,9 +26,10 @@ from zoneinfo import ZoneInfo
 
 import catalog_client
 import local_spark
+import long_runs
 import pyspark
 import pytest
-from kafka_reference import Kafkalake, die_with_parent, free_port
+from kafka_reference import QUICK_JVM, Kafkalake, die_with_parent, free_port, java
 from lake_catalog import with_catalog
 from pyspark.sql import SparkSession
 from waiting import wait_until
@@ -124,6 +125,21 @@ STATEMENTS: list[tuple[str, Rows | Refused | Has]] = [
     ("DROP TABLE IF EXISTS lake.{t}", []),
 ]
 
+TELLING = (
+    "CREATE TABLE lake.{t} (",
+    "INSERT INTO lake.{t} ",
+    "SELECT user",
+    "SELECT count(*) FROM lake.{t} VERSION AS OF {",
+    "CALL lake.system.retention",
+    "SHOW TABLES",
+    "CREATE TABLE lake.{t}_copy AS",
+    "SELECT count(*) FROM lake.{t} a JOIN",
+    "DELETE FROM lake.{t} WHERE ",
+    "DROP TABLE lake.{t}",
+)
+"""The beginnings of statements of each kind. The thrift server runs all statements; the others run these, and all in the soak."""
+EACH = ("",) if long_runs.ALL else TELLING
+
 OF_SESSION_CATALOG: list[tuple[str, Rows | Refused | Has]] = [
     ("CREATE TABLE lake.{t}_raw", []),
     ("CREATE TABLE {t}_entry USING kafkalake OPTIONS (lake '{lake}', subscribe '{t}_raw')", []),
@@ -168,11 +184,18 @@ class Versions:
         return found
 
 
-def check(run: Run, lake: Path, topic: str, more: Sequence[tuple[str, Rows | Refused | Has]] = ()) -> None:
-    """Run all statements, and collect what is not as expected."""
+def check(
+    run: Run,
+    lake: Path,
+    topic: str,
+    more: Sequence[tuple[str, Rows | Refused | Has]] = (),
+    begins: tuple[str, ...] = ("",),
+) -> None:
+    """Run all statements that begin so, and `more`, and collect what is not as expected."""
     versions = Versions(lake, topic)
     wrong = []
-    for statement, expected in (*STATEMENTS, *more):
+    asked_for = [each for each in STATEMENTS if each[0].startswith(begins)]
+    for statement, expected in (*asked_for, *more):
         try:
             asked = versions.fill(statement)
         except KafkaLakeError as error:  # a statement before it did nothing
@@ -270,19 +293,15 @@ def bare_cluster(directory: Path) -> Iterator[str]:
     for jar in (installed / "jars").iterdir():
         if jar.name != JAR:
             (home / "jars" / jar.name).symlink_to(jar.resolve())
-    bare = {
-        "SPARK_HOME": str(home),
-        "PYTHONPATH": "",
-        "PYSPARK_PYTHON": "/no/python/here",
-        "SPARK_DAEMON_MEMORY": "256m",
-    }
+    bare = {"SPARK_HOME": str(home), "PYTHONPATH": "", "PYSPARK_PYTHON": "/no/python/here"}
     port = free_port()
-    spark_class, classes = str(home / "bin" / "spark-class"), "org.apache.spark.deploy"
+    # What `spark-class` would run: it has another JVM put the command together.
+    daemon = [java(), "-Xmx256m", *QUICK_JVM, "-cp", str(home / "jars" / "*")]
     host = ("--host", "127.0.0.1", "--webui-port", "0")
-    master = [spark_class, f"{classes}.master.Master", *host, "--port", str(port)]
+    master = [*daemon, "org.apache.spark.deploy.master.Master", *host, "--port", str(port)]
     url = f"spark://127.0.0.1:{port}"
     work = ("--port", "0", "--cores", "2", "--memory", "1g", "--work-dir", str(directory / "work"))
-    worker = [spark_class, f"{classes}.worker.Worker", *host, *work, url]
+    worker = [*daemon, "org.apache.spark.deploy.worker.Worker", *host, *work, url]
     with running(master, directory / "master.log", **bare), running(worker, directory / "worker.log", **bare):
         registered = directory / "worker.log"
         wait_until(lambda: "Successfully registered" in registered.read_text(), registered.read_text, START_TIMEOUT_S)
@@ -295,7 +314,7 @@ def test_on_a_cluster_whose_executors_have_no_kafkalake(broker: Kafkalake, tmp_p
     for name in ("spark.executor.extraClassPath", "spark.jars"):
         del settings[name]
     with bare_cluster(tmp_path) as master, client(settings | {"master": master}, tmp_path / "driver.log") as run:
-        check(run, broker.lake, "on_cluster", OF_SESSION_CATALOG)
+        check(run, broker.lake, "on_cluster", OF_SESSION_CATALOG, EACH)
     assert "kafkalake" not in (tmp_path / "worker.log").read_text().split("Successfully registered")[0]
 
 
@@ -340,9 +359,9 @@ def listens(port: int) -> bool:
     return False
 
 
-def test_by_jdbc_from_the_thrift_server_with_hives_metastore(
-    broker: Kafkalake, server: Server, spark: SparkSession
-) -> None:
+@contextlib.contextmanager
+def by_jdbc(server: Server, spark: SparkSession) -> Iterator[Run]:
+    """A session of its own on the thrift server, by Hive's driver, which is in the JVM of the tests' session."""
     jvm: Any = spark._jvm
     connection = jvm.java.sql.DriverManager.getConnection(f"jdbc:hive2://127.0.0.1:{server.thrift_port}/default")
     try:
@@ -357,6 +376,15 @@ def test_by_jdbc_from_the_thrift_server_with_hives_metastore(
                     rows.append([found.getString(number + 1) for number in range(columns)])
             return rows
 
+        yield run
+    finally:
+        connection.close()
+
+
+def test_by_jdbc_from_the_thrift_server_with_hives_metastore(
+    broker: Kafkalake, server: Server, spark: SparkSession
+) -> None:
+    with by_jdbc(server, spark) as run:
         check(run, broker.lake, "by_thrift")
         run("CREATE TABLE lake.from_hive (user STRING, ms BIGINT)")
         run("INSERT INTO lake.from_hive VALUES ('ann', 1), ('bob', 2)")
@@ -364,12 +392,15 @@ def test_by_jdbc_from_the_thrift_server_with_hives_metastore(
         run("CREATE TABLE of_hive USING parquet AS SELECT * FROM lake.from_hive")
         run("INSERT INTO lake.from_hive SELECT * FROM of_hive")
         assert run("SELECT user, count(*) FROM of_lake JOIN of_hive USING (user) GROUP BY ALL") == [["bob", "2"]]
-    finally:
-        connection.close()
+        run(f"CREATE TABLE entry USING kafkalake OPTIONS (lake '{broker.lake}', subscribe 'from_hive')")
+    with by_jdbc(server, spark) as run:  # a session that has not made it has the table from Hive's metastore
+        query = "SELECT partition, count(*), min(offset) FROM entry WHERE offset >= 1 GROUP BY 1"
+        assert run(query) == [["0", "3", "1"]]
 
 
+@pytest.mark.xdist_group("spark")  # where the server is
 def test_by_spark_connect(broker: Kafkalake, server: Server, tmp_path: Path) -> None:
     pytest.importorskip("grpc")
     log = tmp_path / "client.log"
     with client({"remote": f"sc://127.0.0.1:{server.connect_port}"}, log, PYTHONPATH=os.pathsep.join(sys.path)) as run:
-        check(run, broker.lake, "by_connect")
+        check(run, broker.lake, "by_connect", begins=EACH)

@@ -15,6 +15,7 @@ from compaction_model import Written, compacted
 from examples import examples
 from hypothesis import Phase, given
 from hypothesis import strategies as st
+from long_runs import ALL
 from manual_clock import ManualClock
 from retention_model import taken
 from topic_operations import Operation, act, timed_operations
@@ -41,7 +42,7 @@ Wanted = tuple[tuple[int, int], list[Operation]]
 
 
 # A failing example is shown as it was found: each try costs a run of Spark, too many to look for a smaller one.
-@examples(3, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@examples(10 if ALL else 2, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(topics=st.tuples(*(st.tuples(LIMITS, st.lists(timed_operations, min_size=12, max_size=30)) for _ in POLICIES)))
 def test_spark_reads_what_the_rules_of_compaction_and_retention_keep(
     spark: SparkSession, topics: Sequence[Wanted]

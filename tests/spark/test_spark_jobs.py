@@ -205,6 +205,7 @@ def test_spark_without_the_jar_reads_the_same_records(lake: WrittenLake, tmp_pat
     assert printed.splitlines() == PLAIN_FOUND
 
 
+@pytest.mark.long  # the thrift server's test has such a table in the run
 def test_spark_sql_reads_a_table_that_it_made_before(lake: WrittenLake, tmp_path: Path) -> None:
     sql = Path(sys.executable).parent / "spark-sql"
     given = settings(tmp_path) | FEW_ROWS

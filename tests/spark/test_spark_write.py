@@ -9,6 +9,8 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import confluent_kafka
@@ -189,14 +191,13 @@ def test_a_batch_that_a_stream_repeats_after_a_crash_is_not_written_again(
     assert staged(broker.lake) == []
 
 
-SESSION = """
-    import os, sys, time
+DRIVER = """
+    import sys, threading, time
     from pathlib import Path
     import local_spark
-    import pyarrow as pa
     from pyspark import TaskContext
 
-    directory, lake, topic, servers = Path(sys.argv[1]), *sys.argv[2:5]
+    directory, lake, retried, *doors = Path(sys.argv[1]), *sys.argv[2:]
     settings = local_spark.settings(directory, driver_memory="1g") | local_spark.FEW_ROWS
     settings |= {"spark.speculation": "true", "spark.speculation.multiplier": "1.1", "spark.speculation.quantile": "0.1",
                  "spark.speculation.minTaskRuntime": "1ms", "spark.speculation.interval": "50ms",
@@ -204,101 +205,111 @@ SESSION = """
     spark = local_spark.session(master="local[3,4]", name="writes", of=settings)
     rows = spark.range(0, 400, 1, 4).selectExpr("CAST(id AS STRING) AS key", "'x' AS value")
 
-    def write(rows, **options):
-        writer = rows.write.format("kafkalake").option("lake", lake).options(**options).mode("append")
-        if servers:
-            writer = writer.option("kafka.bootstrap.servers", servers)
-        writer.save(topic)
+    def write(rows, topic, **options):
+        rows.write.format("kafkalake").option("lake", lake).options(**options).mode("append").save(topic)
+
+    def fail_first(batches):
+        context = TaskContext.get()
+        for batch in batches:
+            yield batch
+            if context.attemptNumber() < 2 and context.partitionId() % 2:
+                raise RuntimeError("this attempt is meant to fail")
+            if context.attemptNumber() == 0 and context.partitionId() == 0:
+                time.sleep(2)  # slow: another attempt is started beside it
+
+    def fail(batches):
+        for batch in batches:
+            yield batch
+            if TaskContext.get().partitionId() == 3:
+                raise RuntimeError("this job is meant to fail")
+
+    try:
+        write(rows.mapInArrow(fail, rows.schema), retried)
+        failed = "not at all"
+    except Exception as error:
+        failed = str(error)
+    write(rows.mapInArrow(fail_first, rows.schema), retried)
+    (directory / "failed").write_text(failed)
+    (directory / "failed").rename(directory / "tasks-done")
+    for topic, servers in zip(doors[::2], doors[1::2]):
+        options = {"txnAppId": topic, "txnVersion": "0", "kafka.bootstrap.servers": servers}
+        threading.Thread(target=write, args=(rows, topic), kwargs=options).start()
 """
+"""Tasks that fail, are retried and run twice; then a write through each door, whose answer never comes."""
 
 
-def python(script: str, directory: Path, broker: Kafkalake, topic: str, servers: str = "") -> subprocess.Popen[str]:
-    """A driver of its own, in a process group of its own."""
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            textwrap.dedent(SESSION) + textwrap.dedent(script),
-            str(directory),
-            str(broker.lake),
-            topic,
-            servers,
-        ],
-        env={**os.environ, "PYTHONPATH": f"{PROJECT}:{PROJECT / 'scripts'}:{PROJECT / 'tests'}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+@dataclass(frozen=True)
+class Driver:
+    """A driver of its own. retried: the topic that its tasks write; before, after: of its writes that are never answered."""
+
+    process: subprocess.Popen[bytes]
+    directory: Path
+    retried: str
+    before: tuple[str, Door]
+    after: tuple[str, Door]
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        wait_until(lambda: holds() or self.process.poll() is not None, self.said, TIMEOUT_S * 2)
+        assert holds(), self.said()
+
+    def said(self) -> str:
+        return (self.directory / "driver.log").read_text()[-4000:]
+
+
+@pytest.fixture(scope="module")
+def driver(broker: Kafkalake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    directory = tmp_path_factory.mktemp("driver")
+    topics = [topic_name("clicks") for _ in range(3)]
+    for topic in topics:
+        create_topic(broker, topic, partitions=4)
+    with Door(broker, forwards_append=False) as before, Door(broker, forwards_append=True) as after:
+        arguments = [topics[0], topics[1], before.address, topics[2], after.address]
+        with (directory / "driver.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(DRIVER), str(directory), str(broker.lake), *arguments],
+                env={**os.environ, "PYTHONPATH": f"{PROJECT}:{PROJECT / 'scripts'}:{PROJECT / 'tests'}"},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            yield Driver(process, directory, topics[0], (topics[1], before), (topics[2], after))
+        finally:
+            kill(process)
 
 
 @pytest.mark.spark
-def test_tasks_that_fail_are_retried_or_run_twice_leave_each_row_once(
-    broker: Kafkalake, clicks: str, tmp_path: Path
-) -> None:
-    driver = python(
-        """
-        def fail_first(batches):
-            context = TaskContext.get()
-            for batch in batches:
-                yield batch
-                if context.attemptNumber() < 2 and context.partitionId() % 2:
-                    raise RuntimeError("this attempt is meant to fail")
-                if context.attemptNumber() == 0 and context.partitionId() == 0:
-                    time.sleep(2)  # slow: another attempt is started beside it
-
-        def fail(batches):
-            for batch in batches:
-                yield batch
-                if TaskContext.get().partitionId() == 3:
-                    raise RuntimeError("this job is meant to fail")
-
-        try:
-            write(rows.mapInArrow(fail, rows.schema))
-            print("the job did not fail")
-        except Exception as error:
-            print("failed as meant:", "this job is meant to fail" in str(error))
-        write(rows.mapInArrow(fail_first, rows.schema))
-        local_spark.end(spark)
-        """,
-        tmp_path,
-        broker,
-        clicks,
-    )
-    try:
-        output, _ = driver.communicate(timeout=TIMEOUT_S * 2)
-    finally:
-        kill(driver)
-    assert driver.returncode == 0, output[-4000:]
-    assert "failed as meant: True" in output
-    found = consumed(broker.bootstrap_servers, clicks, "read_committed")
+@pytest.mark.xdist_group("spark")  # where the driver is
+def test_tasks_that_fail_are_retried_or_run_twice_leave_each_row_once(broker: Kafkalake, driver: Driver) -> None:
+    done = driver.directory / "tasks-done"
+    driver.wait_until(done.exists)
+    assert "this job is meant to fail" in done.read_text()
+    found = consumed(broker.bootstrap_servers, driver.retried, "read_committed")
     assert sorted(int(key or b"") for _, _, key in found) == list(range(400))
 
 
-@pytest.mark.parametrize("arrives", [False, True], ids=["before the commit call", "after the commit call"])
 def test_a_driver_that_is_killed_has_written_nothing_or_everything(
-    arrives: bool, spark: SparkSession, broker: Kafkalake, clicks: str, tmp_path: Path
+    spark: SparkSession, broker: Kafkalake, driver: Driver
 ) -> None:
-    with Door(broker, forwards_append=arrives) as door:
-        driver = python("write(rows, txnAppId=topic, txnVersion='0')", tmp_path, broker, clicks, door.address)
-        try:
-            assert door.asked.wait(TIMEOUT_S), "the driver did not ask"
-        finally:
-            kill(driver)
-    expected = 400 if arrives else 0
-    wait_until(lambda: count(broker.lake, clicks) == expected, timeout_s=30)
-    (left,) = staged(broker.lake)
+    for _, door in (driver.before, driver.after):
+        driver.wait_until(door.asked.is_set)
+    kill(driver.process)
+    wait_until(lambda: count(broker.lake, driver.after[0]) == 400)
+    assert count(broker.lake, driver.before[0]) == 0
+    left = staged(broker.lake)
+    assert len(left) == 2
     rows = spark.range(0, 400, 1, 4).selectExpr("CAST(id AS STRING) AS key", "'x' AS value")
-    write(rows, broker.lake, clicks, txnAppId=clicks, txnVersion="0")
-    found = consumed(broker.bootstrap_servers, clicks, "read_committed")
-    assert sorted(int(key or b"") for _, _, key in found) == list(range(400))
-    assert staged(broker.lake) == [left]
+    for topic, _ in (driver.before, driver.after):
+        write(rows, broker.lake, topic, txnAppId=topic, txnVersion="0")
+        found = consumed(broker.bootstrap_servers, topic, "read_committed")
+        assert sorted(int(key or b"") for _, _, key in found) == list(range(400))
+    assert staged(broker.lake) == left
     for job in stale_staging(broker.lake, time.time_ns() // 1_000_000, older_than_ms=0):
         remove_staged(job)
     assert staged(broker.lake) == []
 
 
-def kill(process: subprocess.Popen[str]) -> None:
+def kill(process: subprocess.Popen[bytes]) -> None:
     """SIGKILL to the driver, its JVM and its Python workers."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
