@@ -15,6 +15,7 @@ import aiokafka
 import confluent_kafka
 import kafka
 from confluent_kafka.admin import AdminClient, NewTopic
+from watermarks import watermarks
 
 TIMEOUT_S = 30.0
 UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
@@ -144,11 +145,9 @@ class Confluent:
 
     def bounds(self, servers: str, topic: str, partition: int) -> tuple[int, int]:
         consumer = self._consumer(servers)
-        low, high = consumer.get_watermark_offsets(
-            confluent_kafka.TopicPartition(topic, partition), timeout=TIMEOUT_S, cached=False
-        )
+        found = watermarks(consumer, topic, partition)
         consumer.close()
-        return low, high
+        return found
 
 
 class KafkaPython:

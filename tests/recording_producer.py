@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import confluent_kafka
+from watermarks import watermarks
 
 SEND_TIMEOUT_MS = 120_000
 
@@ -96,8 +97,7 @@ def read_all(servers: str, topic: str, partition: int, timeout_s: float = 60.0) 
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": servers, "group.id": "check", "enable.auto.commit": False, "check.crcs": True}
     )
-    where = confluent_kafka.TopicPartition(topic, partition)
-    low, high = consumer.get_watermark_offsets(where, timeout=timeout_s, cached=False)
+    low, high = watermarks(consumer, topic, partition, timeout_s)
     consumer.assign([confluent_kafka.TopicPartition(topic, partition, low)])
     found: dict[int, bytes] = {}
     deadline = time.monotonic() + timeout_s

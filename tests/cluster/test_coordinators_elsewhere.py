@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from contract.wire_client import WireClient
 from kafka_reference import Cluster, Kafkalake, kafkalake_cluster, topic_name
 from waiting import wait_until
+from watermarks import watermarks
 
 pytestmark = pytest.mark.process
 
@@ -104,8 +105,8 @@ def test_a_transaction_times_out_although_its_coordinator_was_killed(replicated:
     """Another broker coordinates it then, and has markers written by all leaders."""
     topic, name = topic_name(), topic_name()
     create(replicated, topic, replicas=3)
-    left = begin(replicated, name, topic, timeout_ms=4_000)
-    assert stable(replicated, topic) == [0] * PARTITIONS
+    left = begin(replicated, name, topic, timeout_ms=8_000)
+    wait_until(lambda: stable(replicated, topic) == [0] * PARTITIONS)
     killed = coordinator_of(replicated, TRANSACTION, name)
     killed.kill()
     wait_until(lambda: stable(replicated, topic) == [2] * PARTITIONS)
@@ -149,7 +150,13 @@ def test_retention_waits_for_groups_that_other_brokers_coordinate(cluster: Clust
         index for index, leader in enumerate(leaders(cluster.brokers[0], guarded)) if leader != coordinator.broker_id
     ]
     produce(cluster.brokers[0], guarded, numbers(120))
-    ends = offsets(cluster, guarded, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+    ends: list[int] = []
+
+    def are_known() -> bool:
+        ends[:] = offsets(cluster, guarded, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        return bool(ends)
+
+    wait_until(are_known)
 
     def wait_for_retention() -> None:
         """Until each broker has enforced it on another topic, that has no guard."""
@@ -159,17 +166,17 @@ def test_retention_waits_for_groups_that_other_brokers_coordinate(cluster: Clust
         wait_until(lambda: min(starts(cluster, other), default=0) > 0)
 
     wait_for_retention()
-    assert starts(cluster, guarded) == [0] * PARTITIONS
+    wait_until(lambda: starts(cluster, guarded) == [0] * PARTITIONS)  # they never go back
     coordinator.kill()
     servers = next(each for each in cluster.brokers if each is not coordinator).bootstrap_servers
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "any", "log_level": 0})
-    low = [consumer.get_watermark_offsets(TopicPartition(guarded, index), 10, cached=False)[0] for index in elsewhere]
+    low = [watermarks(consumer, guarded, index)[0] for index in elsewhere]
     consumer.close()
     assert low == [0] * len(elsewhere), "nobody says what its groups have committed"
     coordinator.start()
     for each in cluster.brokers:
         wait_until(lambda each=each: sorted(leaders(each, guarded)) == [0, 0, 1, 1, 2, 2])
     wait_for_retention()
-    assert starts(cluster, guarded) == [0] * PARTITIONS
+    wait_until(lambda: starts(cluster, guarded) == [0] * PARTITIONS)  # they never go back
     commit(cluster, group, guarded, max(ends))
     wait_until(lambda: starts(cluster, guarded) == ends)

@@ -14,6 +14,7 @@ from group_processes import SMALL_JVM, Speaker, check_alive, said, wait_until_sh
 from kafka_clients import CLIENTS, COMMITTED, UNCOMMITTED, create_topic
 from transactional_clients import TIMEOUT_S, TRANSACTIONAL_CLIENTS, ConfluentTransactions, Fenced, TransactionalProducer
 from waiting import wait_until
+from watermarks import watermarks
 
 
 @pytest.fixture(params=TRANSACTIONAL_CLIENTS, ids=lambda client: client.name)
@@ -39,8 +40,7 @@ def bounds(servers: str, topic: str, partition: int, isolation: str) -> tuple[in
     """First and end offset; under `read_committed` the end is the last stable offset."""
     settings = {"bootstrap.servers": servers, "group.id": "bounds", "isolation.level": isolation}
     consumer = confluent_kafka.Consumer(settings)
-    where = confluent_kafka.TopicPartition(topic, partition)
-    found: tuple[int, int] = consumer.get_watermark_offsets(where, timeout=TIMEOUT_S, cached=False)
+    found = watermarks(consumer, topic, partition)
     consumer.close()
     return found
 

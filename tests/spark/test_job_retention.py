@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from cleaning_clients import value_of
 from cleaning_load import Load
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from group_processes import Speaker
 from kafka_reference import Kafkalake
 from killed_job import run_killed_at
 from waiting import wait_until
+from watermarks import watermarks
 from written_lake import WrittenLake
 
 from kafkalake.dataset import topic_dataset
@@ -164,8 +165,7 @@ def create(broker: Kafkalake, topic: str, **config: str) -> None:
 def first_offset(broker: Kafkalake, topic: str) -> int:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": str(uuid.uuid4())})
     try:
-        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=DEADLINE_S)
-        return int(low)
+        return watermarks(consumer, topic, 0)[0]
     finally:
         consumer.close()
 
