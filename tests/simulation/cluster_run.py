@@ -8,10 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 from simulation.clients import PAUSE_S, Reader
 from simulation.machine import Machine
 from simulation.seeded_run import SETTINGS, Simulation
+
+from kafkalake.broker.partitions import replica_fetch
 
 BROKERS = 3
 HOUR_MS = 3_600_000
@@ -74,12 +77,20 @@ class ClusterSimulation(Simulation):
 
 
 class ReplicatedSimulation(ClusterSimulation):
-    """One run of three brokers, each of which has a replica of every partition. Two replicas acknowledge."""
+    """One run of three brokers, each of which has a replica of every partition. Two replicas acknowledge.
+
+    In two of three seeds segments of few records are copied as whole files, as large ones are.
+    """
 
     replicas = BROKERS
 
     def __init__(self, seed: int, lake: Path) -> None:
         super().__init__(seed, lake, REPLICATED_SETTINGS)
+        self._whole_from_bytes = Random(f"segments {seed}").choice((1_000, 5_000, replica_fetch.WHOLE_FROM_BYTES))
+
+    def run(self) -> str:
+        with patch.object(replica_fetch, "WHOLE_FROM_BYTES", self._whole_from_bytes):
+            return super().run()
 
     def _other_readers(self) -> list[Coroutine[Any, Any, None]]:
         chance = Random(f"followers {self.seed}")

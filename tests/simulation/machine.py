@@ -284,7 +284,7 @@ class Machine:
 
     async def start(self) -> None:
         """Start the broker. Raise what its start raises, `ConnectionError` if it is killed meanwhile."""
-        process = self.process = Process(self.broker_id, self._lives, self._boots, WORK_MS)
+        process = self.process = Process(self.universe.loop, self.broker_id, self._lives, self._boots, WORK_MS)
         process.files = ProcessFiles(self, process)
         self._lives += 1
         self._note("start")
@@ -308,10 +308,7 @@ class Machine:
 
     async def _in_process(self, process: Process, work: Any) -> None:
         task = self.universe.loop.create_task(work, context=process.context)
-        while not task.done():
-            if process.is_dead:
-                raise ConnectionError("the broker was killed")
-            await asyncio.sleep(0.005)
+        await asyncio.wait({task, process.ended}, return_when=asyncio.FIRST_COMPLETED)
         if process.is_dead:
             raise ConnectionError("the broker was killed")
         task.result()
@@ -333,7 +330,7 @@ class Machine:
     def _end(self, process: Process) -> None:
         self.started.clear()
         self.steps_left = -1
-        process.is_dead = True
+        process.end()
         self.universe.loop.drop(process)
         process.files.end()
         for link in process.accepted:

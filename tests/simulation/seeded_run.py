@@ -7,6 +7,7 @@ A seed gives the settings, the workload, the faults and every delay, so that it 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import warnings
 from collections.abc import Callable, Coroutine, Mapping
@@ -227,9 +228,11 @@ class Simulation:
 def simulate(seed: int, lake: Path, kind: Callable[[int, Path], Simulation] = Simulation) -> str:
     """Run one seed and return its digest. Raise `Violation`."""
     logging.disable(logging.CRITICAL)
+    gc.freeze()  # what was there before is not looked through again and again: a fifth of the time
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that a killed process never began
             return kind(seed, lake).run()
     finally:
+        gc.unfreeze()
         logging.disable(logging.NOTSET)

@@ -34,6 +34,8 @@ START_MS = 1_700_000_000_000
 WORK_MS = 4
 """The longest work of a thread."""
 FIRST_PORT = 9092
+TURN_NS = 1_000
+"""How long a turn of the event loop takes."""
 
 
 class SimulatedClock:
@@ -77,19 +79,10 @@ class Trace:
         return self._digest.hexdigest()
 
 
-class _Selector:
-    """Time passes where the event loop would wait."""
-
-    def __init__(self, clock: SimulatedClock) -> None:
-        self._clock = clock
-
-    def select(self, timeout: float | None) -> list[Any]:
-        assert timeout is not None, "everything waits and nothing will happen"
-        self._clock.ns += max(1_000, int(timeout * 1e9) + 1)
-        return []
-
-    def close(self) -> None:
-        """Do nothing."""
+def _is_dead(handle: Any) -> bool:
+    """Return whether what is to be called is of a dead process."""
+    process = handle._context.get(PROCESS)
+    return process is not None and process.is_dead
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -98,42 +91,67 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def __init__(self, universe: Universe) -> None:
         super().__init__()
         self._universe = universe
-        self._selector = _Selector(universe.clock)
-        self._clock_resolution = 1e-6
+        self._clock = universe.clock
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        """A heap, in which timers of the same time are in the order of their making."""
+        self._made = 0
+        self._cancelled = 0
         self.set_exception_handler(self._on_error)
 
     def time(self) -> float:
-        return self._universe.clock.ns / 1e9
+        return self._clock.ns / 1e9
 
-    def _process_events(self, events: list[Any]) -> None:
-        """Do nothing."""
+    def _run_once(self) -> None:
+        """Pass time to the next timer if nothing is to be called now, and call what is due then. A turn takes a microsecond."""
+        ready, timers, clock = self._ready, self._timers, self._clock  # type: ignore[attr-defined]
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+            self._cancelled -= 1
+        assert ready or timers, "everything waits and nothing will happen"
+        wait_ns = 0 if ready else int(timers[0][0] * 1e9) + 1 - clock.ns
+        clock.ns += max(TURN_NS, wait_ns)
+        end = (clock.ns + TURN_NS) / 1e9
+        while timers and timers[0][0] < end:
+            handle = heapq.heappop(timers)[2]
+            handle._scheduled = False  # type: ignore[attr-defined]
+            ready.append(handle)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _timer_handle_cancelled(self, handle: Any) -> None:
+        """Let most of the timers be such as will be called."""
+        if not handle._scheduled:
+            return
+        self._cancelled += 1
+        if self._cancelled > max(100, len(self._timers) // 2):
+            self._timers = [each for each in self._timers if each[2] is not handle and not each[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled = 0
 
     def _write_to_self(self) -> None:
         """Do nothing."""
 
-    def _check_thread(self) -> None:
-        """Do nothing."""
-
-    def _call_soon(self, callback: Any, args: Any, context: Any) -> asyncio.Handle:
-        handle = super()._call_soon(callback, args, context)  # type: ignore[misc]
-        return self._unless_dead(handle)
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if not _is_dead(handle):
+            self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
-        return self._unless_dead(super().call_at(when, callback, *args, context=context))
-
-    @staticmethod
-    def _unless_dead(handle: Any) -> Any:
-        process = handle._context.get(PROCESS)
-        if process is not None and process.is_dead:
-            handle.cancel()
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        if not _is_dead(handle):
+            self._made += 1
+            handle._scheduled = True  # type: ignore[attr-defined]
+            heapq.heappush(self._timers, (when, self._made, handle))
         return handle
 
     def drop(self, process: Process) -> None:
         """Cancel what the process would have done."""
-        for handle in [*self._ready, *self._scheduled]:  # type: ignore[attr-defined]
+        for handle in [*self._ready, *(timer for _, _, timer in self._timers)]:  # type: ignore[attr-defined]
             if handle._context.get(PROCESS) is process:
                 handle.cancel()
-        heapq.heapify(self._scheduled)  # type: ignore[attr-defined]
 
     def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

@@ -40,7 +40,9 @@ class ForgetfulFiles(RealFiles):
             self._names[directory] = {name: self._hold(f"{directory}/{name}") for name in os.listdir(directory)}
 
     def _changing(self, descriptor: int) -> None:
-        number = self._hold(f"/proc/self/fd/{descriptor}")
+        number = os.fstat(descriptor).st_ino
+        if number not in self._held:
+            self._hold(f"/proc/self/fd/{descriptor}")
         if number not in self._contents:
             self._contents[number] = self._content(number)
 

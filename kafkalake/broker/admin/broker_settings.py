@@ -57,6 +57,8 @@ class BrokerSettings:
 
     def _log_static(self, path: str) -> None:
         """Log the settings that differ from the defaults, and those changed since the broker last ran."""
+        if not logger.isEnabledFor(logging.INFO):
+            return
         for entry in self.current.describe_broker():
             if entry.source is not ConfigSource.DEFAULT:
                 setting, source = entry.setting, entry.source.name.lower()
