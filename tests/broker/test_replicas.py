@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
 from broker.replica_pairs import LeadersHere, data_of, run
 from broker.throttled import Throttle
 from faulty_files import FaultyFiles
@@ -24,7 +26,7 @@ from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.cluster.image import NO_LEADER, ClusterImage, PartitionRegistration
 from kafkalake.config.layers import Settings
-from kafkalake.errors import NotLeaderOrFollowerError
+from kafkalake.errors import KafkaStorageError, NotLeaderOrFollowerError
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
@@ -64,6 +66,8 @@ class Here:
         self.observer = Observer()
         self.topics = Topics(ClusterImage("c"))
         self.moved: list[tuple[int, bool]] = []
+        self.store_fails = 0
+        self.overrides: dict[str, str] = {}
         settings = Settings({})
         (root / "here").mkdir()
         self.replicas = Replicas(
@@ -91,7 +95,10 @@ class Here:
         return await asyncio.to_thread(work)
 
     def load_topics(self) -> list[TopicRow]:
-        return [TopicRow("t", str(T), 1, {}, 0)]
+        if self.store_fails:
+            self.store_fails -= 1
+            raise KafkaStorageError("Delta is away")
+        return [TopicRow("t", str(T), 1, self.overrides, 0)]
 
     async def follow(self, *registered: PartitionRegistration) -> None:
         """Follow a version in which the topic has these partitions, none: without the topic."""
@@ -150,6 +157,28 @@ def test_a_replica_leads_follows_and_leads_again(tmp_path: Path) -> None:
         assert (log.latest_epoch, log.log_end_offset) == (3, 3)
         assert here.moved == [(0, True), (0, False), (0, True)]
         assert here.observer.seen == ["added", "resigned", "added"]
+
+    run(test)
+
+
+def test_a_version_that_could_not_be_followed_is_made_up_for_by_the_next_one(tmp_path: Path) -> None:
+    """The topics of the next one are those that it has changed, as the controller gives them to its own broker."""
+
+    async def test() -> None:
+        here = Here(tmp_path)
+        created = here.topics.image.with_topics({T: (registered(HERE, 1, HERE),)})
+        here.store_fails = 1
+        with pytest.raises(KafkaStorageError):
+            await here.replicas.follow(created)
+        later = replace(created, version=created.version + 1)
+        await here.replicas.follow(later, [])
+        assert here.partition().leader_epoch == 1
+        here.store_fails, here.overrides = 1, {"retention.ms": "7"}
+        altered = replace(later, version=later.version + 1, topics_version=later.topics_version + 1)
+        with pytest.raises(KafkaStorageError):
+            await here.replicas.follow(altered)
+        await here.replicas.follow(replace(altered, version=altered.version + 1), [])
+        assert here.topic.config.retention_ms == 7
 
     run(test)
 

@@ -269,7 +269,8 @@ class Membership:
 
     def _look_for_versions(self) -> Awaitable[None] | None:
         is_alone = self.controller.is_active and self.newest.nodes == {self._broker_id}
-        return None if is_alone else self._look_quietly()
+        is_followed = self._replicas.version >= self.newest.version
+        return None if is_alone and is_followed else self._look_quietly()
 
     async def _look_quietly(self) -> None:
         try:

@@ -173,8 +173,8 @@ class Replicas:
     async def follow(self, image: ClusterImage, rows: Sequence[TopicRow] | None = None) -> None:
         """Follow a newer version of the image; nothing if this or a newer one is followed already.
 
-        `rows`: the topics that are new or changed in it, None to read them from the metadata store. Raise `KafkaStorageError` if
-        they cannot be read.
+        `rows`: the topics that are new or changed since the version before, None to read them from the metadata store.
+        Raise `KafkaStorageError` if they cannot be read.
         """
         following = asyncio.ensure_future(self._follow_version(image, rows))
         await asyncio.shield(following)  # a caller that waits no longer leaves no version half applied
@@ -183,7 +183,7 @@ class Replicas:
         async with self._lock:
             if image.version <= self._topics.image.version:
                 return
-            if rows is None:
+            if rows is None or image.version > self._topics.image.version + 1:  # one between could not be followed
                 rows = await self._read_rows(image)
             by_id = {UUID(row.topic_id): row for row in rows}
             known = {topic.topic_id: topic for topic in self._topics.unordered()}
