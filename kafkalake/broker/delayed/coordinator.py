@@ -266,6 +266,7 @@ class JournalCoordinator:
         """Serve the partition, and repeat the intents that are open."""
         if self._is_closed:
             return
+        rounds: Rounds
         delivery = Delivery(
             hand_over_producer_id(self.partition.replica),
             state.hand_overs,
@@ -276,6 +277,7 @@ class JournalCoordinator:
             self._metrics,
             self._reach,
             lambda: rounds.wake(),
+            lambda offsets: rounds.read_undamaged(offsets),
         )
         hand_ins = HandIns(state.doubles, self._append_hand_in, self._host.timers)
         rounds = Rounds(

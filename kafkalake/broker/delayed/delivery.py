@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from typing import Protocol
@@ -26,6 +26,7 @@ import numpy as np
 
 from kafkalake.broker.callbacks import Done
 from kafkalake.broker.coordination.journal import Timers
+from kafkalake.broker.delayed.dead_letters import DeadLetters, Read
 from kafkalake.broker.delayed.due_runs import Entries
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_overs import HandOvers, Target
@@ -35,7 +36,7 @@ from kafkalake.broker.delayed.rows import WaitingRows, delivered_batch
 from kafkalake.broker.delayed.targets import OUT_OF_SEQUENCE, REFUSED, TOO_LARGE, UNKNOWN, Targets
 from kafkalake.clock import Clock
 from kafkalake.delayed_journal import NOWHERE, Kind, Note, Reason, encode_notes, note
-from kafkalake.errors import KafkaError, KafkaLakeError, UnknownTopicIdError, error_for_code
+from kafkalake.errors import KafkaError, UnknownTopicIdError, error_for_code
 from kafkalake.record.arrays import Int64s
 from kafkalake.record.batch import ProducerBatch
 
@@ -91,9 +92,13 @@ class Delivery:
         metrics: Metrics,
         reach: Callable[[Enum], None],
         unblocked: Callable[[], None],
+        read: Read,
     ) -> None:
-        """`unblocked` is called when parked records are to be taken and added again."""
+        """`unblocked` is called when parked records are to be taken and added again. read: of records that are given up."""
         self.parked = Parked()
+        self._dead_letters = DeadLetters(
+            targets.dead_letter, read, self._hand_to_dead_letters, _pause_ms, BATCH_ROWS_MAX, BATCH_BYTES_MAX
+        )
         self.queued = 0
         """The number of records that have been added and are not finished."""
         self.held_bytes = 0
@@ -117,7 +122,6 @@ class Delivery:
         self._apart: deque[tuple[Callable[[], ProducerBatch], Done]] = deque()
         self._is_writing = False
         self._is_scheduled = False
-        self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
 
     async def have_room(self) -> None:
@@ -129,8 +133,7 @@ class Delivery:
     def close(self) -> None:
         """Send and write nothing more. The next coordinator repeats what is open."""
         self.is_closed = True
-        for task in self._tasks:
-            task.cancel()
+        self._dead_letters.close()
 
     def add(self, rows: WaitingRows) -> None:
         """Queue records that are due, behind those added before."""
@@ -299,6 +302,7 @@ class Delivery:
         self._room.set()
         if intent.reason is Reason.DEAD_LETTERED:
             self._metrics.dead_lettered(len(rows))
+            self._dead_letters.finished()
         else:
             self._metrics.handed_over(now_ms - rows.due_ms, now_ms)
         self._write_within(GATHER_MS if intent.target in self._queues else FINISHED_WITHIN_MS)
@@ -358,7 +362,7 @@ class Delivery:
     # Dead letters
 
     def _give_up(self, hand_over: HandOver, rows: WaitingRows, error: KafkaError) -> None:
-        """Withdraw an intent, and hand its records over to the dead-letter topic. Those behind them follow if the topic is gone.
+        """Withdraw an intent, and give its records up. Those behind them follow if the topic is gone.
 
         If it is the dead-letter topic that is gone, there is another one.
         """
@@ -369,31 +373,24 @@ class Delivery:
             self._send_later(hand_over, error)
             return
         self._write_instead(hand_over, hand_over.note._replace(offsets=_NONE), None)
-        parts = [Queued(rows, hand_over.note.error_code if is_dead else error.code, stays=True)]
-        if isinstance(error, UNKNOWN):
-            behind = self._queues.pop(target, ())
-            parts += [Queued(each.rows, each.error_code or UnknownTopicIdError.code, stays=True) for each in behind]
-        self._run(self._to_dead_letters(parts))
+        self._release(rows)
+        if is_dead:
+            self._dead_letters.return_batch(rows, hand_over.note.error_code)
+        else:
+            self._dead_letters.add(rows, error.code)
+        for each in self._queues.pop(target, ()) if isinstance(error, UNKNOWN) else ():
+            self._release(each.rows)
+            self._dead_letters.add(each.rows, each.error_code or UnknownTopicIdError.code)
 
-    def _run(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _release(self, rows: WaitingRows) -> None:
+        """Let go of the bytes of records that are read again before they are handed over."""
+        self.held_bytes -= int(rows.sizes.sum())
+        self._room.set()
 
-    async def _to_dead_letters(self, parts: Iterable[Queued]) -> None:
-        failures = 0
-        while not self.is_closed:
-            try:
-                target = await self._targets.dead_letter()
-            except (KafkaLakeError, OSError) as error:
-                logger.warning("no dead-letter topic for delayed records, to be repeated error=%s", error)
-                await asyncio.sleep(_pause_ms(failures) / 1000)
-                failures += 1
-                continue
-            for part in parts:
-                self._enqueue(target, part)
-            self._write_within(GATHER_MS)
-            return
+    def _hand_to_dead_letters(self, target: Target, rows: WaitingRows, error_code: int) -> None:
+        self.held_bytes += int(rows.sizes.sum())
+        self._enqueue(target, Queued(rows, error_code, stays=True))
+        self._write_within(GATHER_MS)
 
 
 def _pause_ms(failures: int) -> int:

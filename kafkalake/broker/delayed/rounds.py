@@ -148,7 +148,7 @@ class Rounds:
         free = entries[state.is_free(entries[:, OFFSET])]
         if len(free):
             try:
-                found = await self._undamaged(free[:, OFFSET])
+                found = await self.read_undamaged(free[:, OFFSET])
             except KafkaLakeError:
                 state.index.add(free)
                 raise
@@ -158,7 +158,7 @@ class Rounds:
         await self._delivery.have_room()
         return True
 
-    async def _undamaged(self, offsets: Int64s) -> list[WaitingRows]:
+    async def read_undamaged(self, offsets: Int64s) -> list[WaitingRows]:
         """Return the records at these offsets, in order and in parts, without those that are damaged: they keep no others back."""
         try:
             return [await self._payloads.take(offsets)]
@@ -172,7 +172,7 @@ class Rounds:
                 )
                 return []
         half = len(offsets) // 2
-        return await self._undamaged(offsets[:half]) + await self._undamaged(offsets[half:])
+        return await self.read_undamaged(offsets[:half]) + await self.read_undamaged(offsets[half:])
 
     def _queue(self, rows: WaitingRows) -> None:
         cancelled = self._state.cancels.are_cancelled(rows.batch.column("headers"), rows.fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from uuid import UUID
 
@@ -583,5 +584,55 @@ def test_a_target_that_takes_nothing_for_a_while_keeps_no_other_back(
         await world.pass_time(8_000, 100)
         assert world.targets.values((blocked, 0)) == names, "in order, and each once"
         assert (world.coordinator.describe().waiting, world.coordinator.describe().overdue) == (0, 0)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("fault", ["no replicas in sync", "no topic", "refuses", "restarts"])
+def test_dead_letters_that_nobody_takes_keep_no_record_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr("kafkalake.broker.delayed.delivery.HELD_BYTES_MAX", 2_000)
+    monkeypatch.setattr("kafkalake.broker.delayed.delivery.BATCH_ROWS_MAX", 3)
+    refusing, deleted = UUID(int=55), UUID(int=56)
+    names = [b"%03d" % number for number in range(100)]
+
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.targets.refused |= {refusing: InvalidRecordError(), deleted: UnknownTopicIdError()}
+        world.targets.deleted.add(deleted)
+        if fault == "no topic":
+            world.targets.dead_letter_faults = [NotEnoughReplicasError()] * 10_000
+        else:
+            world.targets.refused[DEAD_LETTERS] = (
+                InvalidRecordError() if fault == "refuses" else NotEnoughReplicasError()
+            )
+        for begin in range(0, 100, 20):
+            for target in (refusing, deleted):
+                named = [Sent(name + b"%d" % target.int, START_MS + 100 + begin) for name in names[begin : begin + 20]]
+                world.hand_in(named, (target, 0))
+            await world.pass_time(400, 100)
+        await world.pass_time(40_000, 1_000)
+        for number in range(3):
+            world.hand_in([Sent(b"%d" % number, START_MS)])
+            await world.pass_time(2_000, 100)
+            assert world.targets.values() == [b"%d" % each for each in range(number + 1)]
+        assert world.coordinator.describe().overdue == 200
+        if fault == "restarts":
+            world.restart()
+            await world.pass_time(2_000, 100)
+        world.targets.refused.pop(DEAD_LETTERS, None)
+        world.targets.dead_letter_faults.clear()
+        for _ in range(60):
+            await world.pass_time(1_000, 100)
+            await asyncio.sleep(0.02)
+        found = world.targets.values((DEAD_LETTERS, 0))
+        assert sorted(map(bytes, filter(None, found))) == sorted(name + end for name in names for end in (b"55", b"56"))
+        assert (world.coordinator.describe().waiting, world.coordinator.describe().overdue) == (0, 0)
+        assert (world.seen.dead, world.targets.values((refusing, 0)), world.targets.values((deleted, 0))) == (
+            200,
+            [],
+            [],
+        )
 
     run(scenario())

@@ -1,0 +1,117 @@
+"""The records of one journal partition that cannot be delivered, until the dead-letter topic has them.
+
+Only their offsets are kept: they are read again when it is their turn, a batch at a time. So a dead-letter topic that takes nothing
+(no leader, no replicas in sync, not to be created), for however long, keeps neither memory nor the records of other topics back.
+
+The index cannot keep them, as it does those that are parked: they have been in an intent, and it may have them or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from kafkalake.broker.delayed.hand_overs import Target
+from kafkalake.broker.delayed.rows import WaitingRows
+from kafkalake.errors import KafkaLakeError
+from kafkalake.record.arrays import Int64s
+
+logger = logging.getLogger(__name__)
+
+
+class _Part(NamedTuple):
+    """Records that are given up for one reason: int64[n] offsets and sizes in bytes, and the error code."""
+
+    offsets: Int64s
+    sizes: Int64s
+    error_code: int
+
+
+class Read(Protocol):
+    """Read records by their offsets: in parts, without those that are damaged. Raise `KafkaLakeError` or `OSError`."""
+
+    def __call__(self, offsets: Int64s) -> Awaitable[Sequence[WaitingRows]]: ...
+
+
+class DeadLetters:
+    """See the module. Runs on the event loop's thread."""
+
+    def __init__(
+        self,
+        find_target: Callable[[], Awaitable[Target]],
+        read: Read,
+        give: Callable[[Target, WaitingRows, int], None],
+        pause_ms: Callable[[int], int],
+        rows_max: int,
+        bytes_max: int,
+    ) -> None:
+        """find_target: returns the dead-letter partition, creates it if need be. give: hands over one batch for an error code.
+
+        pause_ms: by the number of failures. rows_max, bytes_max: of one batch, if one record is not larger.
+        """
+        self._find_target = find_target
+        self._read = read
+        self._give = give
+        self._pause_ms = pause_ms
+        self._rows_max, self._bytes_max = rows_max, bytes_max
+        self._parts: deque[_Part] = deque()
+        self._is_free = asyncio.Event()
+        self._is_free.set()
+        self._task: asyncio.Task[None] | None = None
+
+    def close(self) -> None:
+        """Give nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def add(self, rows: WaitingRows, error_code: int) -> None:
+        """Take records that are given up, behind those before."""
+        self._parts.append(_Part(rows.offsets, rows.sizes, error_code))
+        self._begin()
+
+    def return_batch(self, rows: WaitingRows, error_code: int) -> None:
+        """Take a batch back that the topic does not get: it has been deleted."""
+        self._parts.appendleft(_Part(rows.offsets, rows.sizes, error_code))
+        self.finished()
+        self._begin()
+
+    def finished(self) -> None:
+        """Take the news that the batch that was given is at an end."""
+        self._is_free.set()
+
+    def _begin(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        failures = 0
+        while self._parts:
+            await self._is_free.wait()
+            part = self._next()
+            try:
+                target = await self._find_target()
+                found = await self._read(part.offsets)
+            except (KafkaLakeError, OSError) as error:
+                logger.warning("no dead letters of delayed records written, to be repeated error=%s", error)
+                self._parts.appendleft(part)
+                await asyncio.sleep(self._pause_ms(failures) / 1000)
+                failures += 1
+                continue
+            failures = 0
+            if found:
+                self._is_free.clear()
+                self._give(target, WaitingRows.concat(found), part.error_code)
+
+    def _next(self) -> _Part:
+        """Remove and return the records of the next batch, at least one."""
+        first = self._parts.popleft()
+        fitting = int(np.searchsorted(np.cumsum(first.sizes), self._bytes_max, side="right"))
+        count = max(min(fitting, self._rows_max), 1)
+        if count < len(first.offsets):
+            self._parts.appendleft(_Part(first.offsets[count:], first.sizes[count:], first.error_code))
+        return _Part(first.offsets[:count], first.sizes[:count], first.error_code)
