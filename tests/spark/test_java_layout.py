@@ -42,6 +42,7 @@ CONSTANTS: dict[str, dict[str, object]] = {
         "HEADER_BYTES": at.BATCH_HEADER_BYTES,
         "HEADER_CHARACTERS": at.HEADER_CHARACTERS,
         "BATCHES_MAX": at.MAXIMUM_BATCHES,
+        "NO_COLUMN": -1,
         "NO_CODEC": at.NO_CODEC,
         "ZSTD": at.ZSTD,
         "RAW": -1,
@@ -60,7 +61,7 @@ CONSTANTS: dict[str, dict[str, object]] = {
     "PartitionState": {"SLOT_BYTES": SLOT_BYTES, "PREFIX_BYTES": 8, "MAGIC": int.from_bytes(b"KLST", "little")},
     "TailSegments": {"ABORTED_BYTES": ABORTED_BYTES, "LOST_SEGMENT_BYTES": LOST_SEGMENT_BYTES},
 }
-OF_NO_FILE = {"CHUNK_BYTES", "FIRST_CHUNK_BYTES", "METADATA_CHUNK_BYTES", "FIRST_ROWS", "ATTEMPTS"}
+OF_NO_FILE = {"CHUNK_BYTES", "FIRST_CHUNK_BYTES", "PREFIX_CHUNK_BYTES", "FIRST_ROWS", "ATTEMPTS"}
 
 USES: dict[str, dict[str, list[object]]] = {
     "SegmentMessage": {

@@ -135,7 +135,7 @@ def test_extremes_of_offsets_are_found_without_the_records(spark: SparkSession, 
     frame = spark.read.format("kafkalake").options(lake=str(lake.path)).load("large")
     rows, found = metrics_of(spark, frame.filter("offset >= 3").selectExpr("count(*)", "min(offset)", "max(offset)"))
     assert tuple(rows[0]) == (17, 3, 19)
-    assert 500_000 < found["bytes read"] < 600_000, "one message, of which the filter leaves out some"
+    assert 0 < found["bytes read"] < 50_000, "of the message of which the filter leaves out some, the offsets"
     rows, found = metrics_of(spark, frame.selectExpr("count(*)", "min(offset)", "max(offset)"))
     assert tuple(rows[0]) == (20, 0, 19)
     assert found["bytes read"] < 50_000

@@ -26,14 +26,17 @@ final class KafkaLakeScan implements SupportsReportStatistics, SupportsRuntimeV2
   private final StructType schema;
   private final ScanColumn[] columns;
   private final Map<String, String> options;
+  private final KeyFilter keyFilter;
   private final ScanPlan plan;
   private List<ObjectNode> atRuntime = List.of();
   private KafkaLakeStream stream;
 
-  KafkaLakeScan(StructType schema, ScanColumn[] columns, Map<String, String> options, ScanPlan plan) {
+  /** @param keyFilter says of which keys records are wanted; null: of all */
+  KafkaLakeScan(StructType schema, ScanColumn[] columns, Map<String, String> options, KeyFilter keyFilter, ScanPlan plan) {
     this.schema = schema;
     this.columns = columns;
     this.options = options;
+    this.keyFilter = keyFilter;
     this.plan = plan;
   }
 
@@ -115,7 +118,7 @@ final class KafkaLakeScan implements SupportsReportStatistics, SupportsRuntimeV2
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new SegmentReaderFactory(columns);
+    return new SegmentReaderFactory(columns, keyFilter);
   }
 
   /** Refuses the trigger of Spark's experiment that Real-Time Mode has taken the place of. */

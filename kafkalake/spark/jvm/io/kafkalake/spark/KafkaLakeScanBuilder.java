@@ -29,6 +29,7 @@ final class KafkaLakeScanBuilder
   private StructType wanted;
   private Predicate[] filters = new Predicate[0];
   private ObjectNode[] comparisons = new ObjectNode[0];
+  private KeyFilter keyFilter;
   private Aggregation aggregation;
   private AggregateScan aggregated;
   private boolean isAggregated;
@@ -45,6 +46,7 @@ final class KafkaLakeScanBuilder
   public Predicate[] pushPredicates(Predicate[] offered) {
     filters = offered;
     comparisons = new ObjectNode[offered.length];
+    keyFilter = KeyFilter.of(offered, columns);
     List<Predicate> left = new ArrayList<>();
     for (int i = 0; i < offered.length; i++) {
       comparisons[i] = ScanFilter.ofRecord(offered[i], columns);
@@ -108,11 +110,11 @@ final class KafkaLakeScanBuilder
     ScanColumn[] read = wantedColumns();
     ScanPlan plan = plan("scan", read.length == 0 ? columns : read); // a count has none, and the table may be wrong
     plan.question().put("limit", limit);
-    return new KafkaLakeScan(wanted, read, options.asCaseSensitiveMap(), plan);
+    return new KafkaLakeScan(wanted, read, options.asCaseSensitiveMap(), keyFilter, plan);
   }
 
   private ScanPlan plan(String ask, ScanColumn[] read) {
-    return new ScanPlan(ask, read, options.asCaseSensitiveMap(), filters, comparisons, query());
+    return new ScanPlan(ask, read, options.asCaseSensitiveMap(), filters, comparisons, keyFilter, query());
   }
 
   private ScanColumn[] wantedColumns() {

@@ -234,6 +234,23 @@ abstract class MessageColumn extends ColumnVector {
       return UTF8String.fromBytes(getBinary(row));
     }
 
+    /** The first of the rows [row, end) with one of these keys; `end` if none has one. */
+    int firstAmong(KeyFilter keys, int row, int end) {
+      if (row >= end) {
+        return end;
+      }
+      ready();
+      byte[] bytes = data.array();
+      int base = data.arrayOffset() + dataStart;
+      for (int at = row; at < end; at++) {
+        int offset = offsetsStart + 4 * (first + at);
+        if (isNullAt(at) ? keys.hasNull() : keys.has(bytes, base + offsets.getInt(offset), base + offsets.getInt(offset + 4))) {
+          return at;
+        }
+      }
+      return end;
+    }
+
     /** Add the fields of the first `rows` values, which have them. */
     void readFields(ValueFields fields, int rows) {
       ready();

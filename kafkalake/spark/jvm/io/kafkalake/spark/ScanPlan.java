@@ -3,6 +3,8 @@ package io.kafkalake.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -12,17 +14,26 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 final class ScanPlan {
   private final ObjectNode question;
   private final Predicate[] filters;
+  private final KeyFilter keyFilter;
   private JsonNode answer;
   private long planningMs;
 
   /**
    * @param ask which function of the planner answers
    * @param filters as the query has them, and `comparisons` what the planner is told of them: null of one that it cannot use
+   * @param keyFilter leaves out records by their keys, of which the planner knows nothing; null: none does
    * @param query names the running query, so that all its scans read one snapshot
    */
   ScanPlan(
-      String ask, ScanColumn[] columns, Map<String, String> options, Predicate[] filters, ObjectNode[] comparisons, String query) {
+      String ask,
+      ScanColumn[] columns,
+      Map<String, String> options,
+      Predicate[] filters,
+      ObjectNode[] comparisons,
+      KeyFilter keyFilter,
+      String query) {
     this.filters = filters;
+    this.keyFilter = keyFilter;
     question = Planner.question(ask).put("query", query);
     ObjectNode given = question.putObject("options");
     options.forEach(given::put);
@@ -59,10 +70,12 @@ final class ScanPlan {
     } catch (Exception error) { // also Spark's AnalysisException, which is none of those at run time
       return "";
     }
-    StringBuilder narrowed = new StringBuilder();
-    for (JsonNode position : shown.get("narrowed")) {
-      narrowed.append(narrowed.length() == 0 ? ", pushed: " : " AND ").append(filters[position.intValue()].describe());
+    List<String> narrowing = new ArrayList<>();
+    shown.get("narrowed").forEach(position -> narrowing.add(filters[position.intValue()].describe()));
+    if (keyFilter != null) {
+      narrowing.add(keyFilter.describe());
     }
+    String narrowed = narrowing.isEmpty() ? "" : ", pushed: " + String.join(" AND ", narrowing);
     return String.format(
         "(snapshot %s, %s partitions, %s of %s segments%s%s)",
         shown.get("snapshot").asText(), shown.get("partitions"), shown.get("segments"), shown.get("segments_of_all"), narrowed, pushed);

@@ -24,7 +24,7 @@ import org.apache.spark.util.Utils;
 final class SegmentFile implements Closeable {
   private static final int CHUNK_BYTES = 4 << 20;
   private static final int FIRST_CHUNK_BYTES = 128 << 10;
-  private static final int METADATA_CHUNK_BYTES = 16 << 10;
+  private static final int PREFIX_CHUNK_BYTES = 16 << 10;
   private static final int INDEX_ENTRY_BYTES = 16;
   /** Every segment begins with the same bytes, `PREAMBLE` of `kafkalake/record/schema.py`, which no checksum covers. */
   private static final int PREAMBLE_BYTES = 488;
@@ -38,25 +38,26 @@ final class SegmentFile implements Closeable {
   private final FileChannel channel;
   private final long size;
   private final SegmentMessage message;
-  private final boolean hasBodies;
+  private final int last;
   private ByteBuffer chunk;
   private long chunkPosition;
-  private int next;
+  /** Where the next message begins in the chunk, or behind it. */
+  private long next;
   private long messagePosition;
-  private long bodyPosition = -1;
+  private int lastRead;
   private int chunkBytes = FIRST_CHUNK_BYTES;
   private boolean isFromIndex;
   private long bytesRead;
 
   /**
    * @param chunk memory to use, of a file before; null: none yet
-   * @param hasBodies whether columns of the messages are asked for; if not, their bodies are not read
+   * @param last the last column of the messages that is asked for, `SegmentMessage.NO_COLUMN` if none is: what is behind it is not read
    */
-  SegmentFile(SegmentSlice slice, ByteBuffer chunk, boolean hasBodies) throws IOException {
+  SegmentFile(SegmentSlice slice, ByteBuffer chunk, int last) throws IOException {
     path = slice.path();
     from = slice.from();
     to = slice.to();
-    this.hasBodies = hasBodies;
+    this.last = last;
     channel = open(path);
     try {
       checkTopic(slice.topicId());
@@ -96,15 +97,19 @@ final class SegmentFile implements Closeable {
     }
   }
 
-  /** Read the body of the message that `next` has returned without it, once. */
-  void readBody() throws IOException {
-    if (!hasBodies && bodyPosition != messagePosition) {
-      startAt(messagePosition);
-      fill(message.length());
-      message.read(chunk, 0, messagePosition, true);
-      next = (int) message.length();
-      bodyPosition = messagePosition;
+  /** Read the columns up to this one of the message that `next` has returned without them, once. */
+  void require(int column) throws IOException {
+    if (column <= lastRead) {
+      return;
     }
+    long end = messagePosition + message.length(column);
+    if (messagePosition < chunkPosition || end > chunkPosition + chunk.limit()) {
+      startAt(messagePosition);
+      fill(message.length(column));
+      message.read(chunk, 0, messagePosition, column);
+      next = message.length();
+    }
+    lastRead = column;
   }
 
   SegmentMessage message() {
@@ -168,13 +173,14 @@ final class SegmentFile implements Closeable {
   private boolean take() throws IOException {
     while (!isEndOfStream()) {
       long rest = size - position();
-      boolean isTaken = message.read(chunk, next, position(), hasBodies);
+      boolean isTaken = message.read(chunk, (int) Math.min(next, chunk.limit()), position(), last);
       if (message.length() > rest) {
         throw message.corrupt("the message is cut short");
       }
       if (isTaken) {
         messagePosition = position();
-        skip(message.length());
+        lastRead = last;
+        next += message.length();
         return true;
       }
       if (rest == 0) {
@@ -183,26 +189,18 @@ final class SegmentFile implements Closeable {
       if (chunk.limit() - next == rest) {
         throw message.corrupt("the message is cut short");
       }
-      if (hasBodies) {
-        fill(Math.max(message.length(), chunkBytes));
+      if (last >= SegmentMessage.VALUE) {
+        fill(Math.max(message.needed(), chunkBytes));
         chunkBytes = Math.min(2 * chunkBytes, CHUNK_BYTES);
       } else {
-        fill(Math.max(message.metadataLength(), METADATA_CHUNK_BYTES));
+        fill(Math.max(message.needed(), PREFIX_CHUNK_BYTES));
       }
     }
     return false;
   }
 
-  private void skip(long bytes) {
-    if (bytes > chunk.limit() - next) {
-      startAt(position() + bytes);
-    } else {
-      next += (int) bytes;
-    }
-  }
-
   private boolean isEndOfStream() {
-    return chunk.limit() - next >= 8 && chunk.getLong(next) == END_OF_STREAM;
+    return chunk.limit() - next >= 8 && chunk.getLong((int) next) == END_OF_STREAM;
   }
 
   /** Read from `next` on, so many bytes or up to the end of what counts. */

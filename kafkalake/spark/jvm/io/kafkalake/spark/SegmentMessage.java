@@ -23,6 +23,7 @@ final class SegmentMessage {
   static final int KEY = 2;
   static final int VALUE = 3;
   static final int HEADERS = 4;
+  static final int NO_COLUMN = -1;
 
   /** The smallest prefix that says how long a message is. */
   static final int FIRST_HEADER = 648;
@@ -65,6 +66,7 @@ final class SegmentMessage {
   private int batches;
   private int rows;
   private int codec;
+  private long needed;
   private long verificationNs;
 
   SegmentMessage(String path) {
@@ -74,34 +76,44 @@ final class SegmentMessage {
   /**
    * Take the message at `start` of `data`, which is little-endian and holds bytes of the file up to its limit.
    *
-   * @param isWhole whether its body is wanted as well, without which no column can be asked for
-   * @return whether all that is wanted is there; if not, `length` says how many bytes a whole one takes (0: not even that can be told)
+   * @param last the last column that may be asked for, of those in the body's order: all, `HEADERS`; none, `NO_COLUMN`
+   * @return whether all of that is there; if not, `needed` says how many bytes it takes, as far as can be told
    */
-  boolean read(ByteBuffer data, int start, long filePosition, boolean isWhole) {
+  boolean read(ByteBuffer data, int start, long filePosition, int last) {
     this.data = data;
     this.start = start;
     this.filePosition = filePosition;
     metadataLength = 0;
     bodyLength = 0;
+    needed = 0;
     int available = data.limit() - start;
     if (available < FIRST_HEADER) {
       return false;
     }
     readFrame();
-    if ((isWhole ? length() : metadataLength) > available) {
+    needed = last == HEADERS ? length() : metadataLength;
+    if (needed > available) {
       return false;
     }
     readMetadata();
+    needed = length(last);
     Arrays.fill(isVerified, false);
-    return true;
+    return needed <= available;
   }
 
+  /** The bytes of the whole message; 0: too few of them are there to tell. */
   long length() {
     return (long) metadataLength + bodyLength;
   }
 
-  int metadataLength() {
-    return metadataLength;
+  /** The bytes up to the end of this column of a message that was read. */
+  long length(int last) {
+    return metadataLength + (last == NO_COLUMN ? 0 : endOf(last));
+  }
+
+  /** The bytes that the last `read` needs; its metadata alone where these are not there. */
+  long needed() {
+    return needed;
   }
 
   int rows() {
@@ -175,7 +187,7 @@ final class SegmentMessage {
 
   private void check(int column) {
     int body = start + metadataLength;
-    int end = column + 1 == COLUMNS ? bodyLength : bufferStart[FIRST_BUFFER[column + 1]];
+    int end = endOf(column);
     int begin = bufferStart[FIRST_BUFFER[column]];
     crc.reset();
     crc.update(data.duplicate().limit(body + end).position(body + begin));
@@ -192,6 +204,11 @@ final class SegmentMessage {
 
   CorruptSegmentError corrupt(String reason) {
     return new CorruptSegmentError(path, filePosition, reason);
+  }
+
+  /** Where the column ends in the body. */
+  private int endOf(int column) {
+    return column + 1 == COLUMNS ? bodyLength : bufferStart[FIRST_BUFFER[column + 1]];
   }
 
   private int header(int batch) {

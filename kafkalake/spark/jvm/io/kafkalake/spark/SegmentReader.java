@@ -4,7 +4,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.time.ZoneId;
 import java.util.Arrays;
-import java.util.Set;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
@@ -19,12 +19,22 @@ import org.apache.spark.unsafe.types.UTF8String;
 /**
  * The records of slices of segments: each message is a batch of columns over the bytes as they were read, nothing is copied or joined.
  *
- * Rows that are not wanted (outside the slice's offsets, or of aborted transactions) are left out by cutting a message into runs. Within
- * a run all timestamps are of one type, so that the column `timestampType` is a constant, as `topic` and `partition` are.
+ * Rows that are not wanted (outside the slice's offsets, of aborted transactions, or with keys that the query does not ask for) are left
+ * out by cutting a message into runs. Within a run all timestamps are of one type, so that the column `timestampType` is a constant, as
+ * `topic` and `partition` are. Keys stand before values in a message: of one without a wanted key no value is read from the file.
  */
 final class SegmentReader implements PartitionReader<ColumnarBatch> {
-  /** Columns that a message has without its body. */
-  private static final Set<String> OF_METADATA = Set.of("topic", "partition", "timestampType", "_topic_id");
+  /** The columns of a message's body; the others are known without it. */
+  private static final Map<String, Integer> OF_BODY =
+      Map.of(
+          "offset", SegmentMessage.OFFSET,
+          "timestamp", SegmentMessage.TIMESTAMP,
+          "key", SegmentMessage.KEY,
+          "value", SegmentMessage.VALUE,
+          "headers", SegmentMessage.HEADERS);
+
+  /** Rows with wanted keys are of one run if at most so many others are between them: to begin a run costs as much as these. */
+  private static final int OTHERS_IN_RUN = 32;
 
   private final ScanColumn[] wanted;
   private final SegmentSlice[] slices;
@@ -35,14 +45,21 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
   private ByteBuffer memory;
   private ColumnVector[] columns;
   private MessageColumn.Offsets offsets;
+  private MessageColumn.Bytes keys;
   private ConstantColumnVector timestampType;
   /** Null where no column is a field of the values. */
   private final ValueFields fields;
+  /** Null: records of any key are wanted. */
+  private final KeyFilter keyFilter;
+  private final int lastColumn;
   private MessageColumn.Bytes values;
   private int batch;
   private int row;
   private int firstRow;
   private int endRow;
+  private int spanBegin;
+  private int spanEnd;
+  private boolean isLogAppendTime;
   private int begin;
   private ColumnarBatch current;
   private long bytesRead;
@@ -51,7 +68,17 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
 
   /** @param zone of times in JSON that name none */
   SegmentReader(ScanColumn[] wanted, ZoneId zone, SegmentSlice[] slices) {
+    this(wanted, zone, null, slices);
+  }
+
+  /**
+   * @param zone of times in JSON that name none
+   * @param keyFilter says of which keys records are wanted; null: of all
+   */
+  SegmentReader(ScanColumn[] wanted, ZoneId zone, KeyFilter keyFilter, SegmentSlice[] slices) {
     this.wanted = wanted;
+    this.keyFilter = keyFilter;
+    this.lastColumn = lastColumn(wanted);
     this.slices = slices;
     this.fields = ValueFields.of(wanted, zone);
   }
@@ -86,7 +113,7 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
     if (message.rows() == message.nextOffset() - message.baseOffset()) {
       return message.baseOffset() + row;
     }
-    file.readBody();
+    file.require(SegmentMessage.OFFSET);
     offsets.moveTo(0);
     return offsets.getLong(row);
   }
@@ -136,11 +163,25 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
     endRow = message.rows();
     recordsLeftOut += message.rows();
     if (message.baseOffset() < slice.from() || message.nextOffset() > slice.to()) {
-      file.readBody();
+      file.require(SegmentMessage.OFFSET);
       firstRow = firstRowFrom(slice.from());
       endRow = firstRowFrom(slice.to());
     }
+    if (keyFilter != null) {
+      leaveOutBefore();
+    }
+    spanEnd = 0;
     return true;
+  }
+
+  /** Go to the first row with a wanted key, and read what is wanted of the message if there is one. */
+  private void leaveOutBefore() throws IOException {
+    keys.moveTo(0);
+    firstRow = keys.firstAmong(keyFilter, firstRow, endRow);
+    if (firstRow < endRow) {
+      file.require(lastColumn);
+      keys.moveTo(0);
+    }
   }
 
   private void openSlice() throws IOException {
@@ -151,9 +192,10 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
       verificationNs += file.message().verificationNs();
       file.close();
     }
-    file = new SegmentFile(slice, memory, hasBodies());
+    file = new SegmentFile(slice, memory, keyFilter == null ? lastColumn : SegmentMessage.KEY);
     columns = new ColumnVector[wanted.length];
     offsets = new MessageColumn.Offsets(DataTypes.LongType, file.message());
+    keys = keys(DataTypes.BinaryType, file.message());
     int field = 0;
     for (int i = 0; i < columns.length; i++) {
       columns[i] = wanted[i].isField() ? fields.column(field++) : column(wanted[i], file.message());
@@ -161,8 +203,12 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
     values = fields == null ? null : values(DataTypes.BinaryType, file.message());
   }
 
-  private boolean hasBodies() {
-    return Arrays.stream(wanted).anyMatch(column -> column.isField() || !OF_METADATA.contains(column.origin()));
+  /** The last of the wanted columns in the body of a message; `SegmentMessage.NO_COLUMN` if none is there. */
+  private static int lastColumn(ScanColumn[] wanted) {
+    return Arrays.stream(wanted)
+        .mapToInt(column -> column.isField() ? SegmentMessage.VALUE : OF_BODY.getOrDefault(column.origin(), SegmentMessage.NO_COLUMN))
+        .max()
+        .orElse(SegmentMessage.NO_COLUMN);
   }
 
   private ColumnVector column(ScanColumn column, SegmentMessage message) {
@@ -190,7 +236,7 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
       case "timestamp":
         return new MessageColumn.Timestamps(type, message);
       case "key":
-        return new MessageColumn.Bytes(type, message, SegmentMessage.KEY, SegmentMessage.KEY, 4);
+        return keys(type, message);
       case "value":
         return values(type, message);
       case "headers":
@@ -198,6 +244,10 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
       default:
         throw new IllegalArgumentException("a segment has no column " + column.origin());
     }
+  }
+
+  private static MessageColumn.Bytes keys(DataType type, SegmentMessage message) {
+    return new MessageColumn.Bytes(type, message, SegmentMessage.KEY, SegmentMessage.KEY, 4);
   }
 
   private static MessageColumn.Bytes values(DataType type, SegmentMessage message) {
@@ -222,26 +272,53 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
 
   /** Make the next run of wanted rows the current batch. */
   private boolean nextRun() {
+    while (true) {
+      int first = keyFilter == null ? spanBegin : keys.firstAmong(keyFilter, spanBegin, spanEnd);
+      if (first < spanEnd) {
+        spanBegin = keyFilter == null ? spanEnd : endOfRun(first);
+        makeCurrent(first, spanBegin);
+        return true;
+      }
+      if (!nextSpan()) {
+        return false;
+      }
+    }
+  }
+
+  /** Go to the next rows that are not aborted and have timestamps of one type; false: the message has no more. */
+  private boolean nextSpan() {
     while (batch < message.batches()) {
-      boolean isLogAppendTime = message.hasLogAppendTime(batch);
+      isLogAppendTime = message.hasLogAppendTime(batch);
       boolean isAborted = message.isAborted(batch, slice);
-      int begin = row;
+      int from = row;
       do {
         row += message.records(batch++);
       } while (batch < message.batches()
           && message.hasLogAppendTime(batch) == isLogAppendTime
           && message.isAborted(batch, slice) == isAborted);
-      begin = Math.max(begin, firstRow);
-      int end = Math.min(row, endRow);
-      if (!isAborted && begin < end) {
-        makeCurrent(begin, end, isLogAppendTime);
+      spanBegin = Math.max(from, firstRow);
+      spanEnd = Math.min(row, endRow);
+      if (!isAborted && spanBegin < spanEnd) {
         return true;
       }
     }
     return false;
   }
 
-  private void makeCurrent(int begin, int end, boolean isLogAppendTime) {
+  /** One past the last row with a wanted key of the run that begins with such a row. */
+  private int endOfRun(int first) {
+    int last = first;
+    while (true) {
+      int end = Math.min(spanEnd, last + OTHERS_IN_RUN + 2);
+      int next = keys.firstAmong(keyFilter, last + 1, end);
+      if (next >= end) {
+        return last + 1;
+      }
+      last = next;
+    }
+  }
+
+  private void makeCurrent(int begin, int end) {
     this.begin = begin;
     recordsLeftOut -= end - begin;
     for (ColumnVector column : columns) {

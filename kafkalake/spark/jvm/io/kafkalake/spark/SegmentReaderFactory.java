@@ -17,9 +17,16 @@ final class SegmentReaderFactory implements PartitionReaderFactory {
   private static final String JAR = "kafkalake-spark.jar";
   private final ScanColumn[] columns;
   private final ZoneId zone;
+  private final KeyFilter keyFilter;
 
   SegmentReaderFactory(ScanColumn[] columns) {
+    this(columns, null);
+  }
+
+  /** @param keyFilter says of which keys records are wanted; null: of all */
+  SegmentReaderFactory(ScanColumn[] columns, KeyFilter keyFilter) {
     this.columns = columns;
+    this.keyFilter = keyFilter;
     this.zone = sessionZone();
     sendJar();
   }
@@ -50,6 +57,6 @@ final class SegmentReaderFactory implements PartitionReaderFactory {
 
   @Override
   public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
-    return new SegmentReader(columns, zone, ((SlicesPartition) partition).slices());
+    return new SegmentReader(columns, zone, keyFilter, ((SlicesPartition) partition).slices());
   }
 }

@@ -96,7 +96,7 @@ final class TailSegments {
     long last = slice.to() - 1;
     SegmentSlice end =
         new SegmentSlice(slice.path(), slice.topic(), "", slice.partition(), last, slice.to(), slice.size(), slice.aborted());
-    try (SegmentFile file = new SegmentFile(end, null, false)) {
+    try (SegmentFile file = new SegmentFile(end, null, SegmentMessage.NO_COLUMN)) {
       if (file.next() == null) {
         throw gone(last);
       }
@@ -113,7 +113,7 @@ final class TailSegments {
     if (Files.size(SegmentPath.of(slice.path())) != LOST_SEGMENT_BYTES) {
       return;
     }
-    try (SegmentFile file = new SegmentFile(slice, null, false)) {
+    try (SegmentFile file = new SegmentFile(slice, null, SegmentMessage.NO_COLUMN)) {
       SegmentMessage message = file.next();
       if (message == null || !message.marksLostRecords()) {
         return;
