@@ -206,7 +206,7 @@ class Broker:
                 lambda topic: topic.follower_replication_throttled_replicas,
             ),
             observer=self._observer,
-            changed=lambda name: self.groups.topic_changed(name),
+            changed=lambda names: self.groups.topics_changed(names),
             moved=lambda topic, index: self._leader_moved(topic, index),
             run_blocking=self.run_blocking,
             later=self.timers.schedule,

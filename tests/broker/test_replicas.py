@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,7 @@ class Here:
         self.observer = Observer()
         self.topics = Topics(ClusterImage("c"))
         self.moved: list[tuple[int, bool]] = []
+        self.changed: list[Sequence[str]] = []
         self.store_fails = 0
         self.overrides: dict[str, str] = {}
         settings = Settings({})
@@ -82,7 +83,7 @@ class Here:
             reads=FollowedReads(lambda replica: self.replicas.fetchers.find(replica), Purgatory(Timers(self.clock))),
             throttle=Throttle(self.clock).throttle,
             observer=self.observer,
-            changed=lambda name: None,
+            changed=self.changed.append,
             moved=lambda topic, index: self.moved.append((index, index in topic.replicas)),
             run_blocking=self._run_blocking,
             later=lambda delay_ms, action: None,
@@ -179,6 +180,22 @@ def test_a_version_that_could_not_be_followed_is_made_up_for_by_the_next_one(tmp
             await here.replicas.follow(altered)
         await here.replicas.follow(replace(altered, version=altered.version + 1), [])
         assert here.topic.config.retention_ms == 7
+
+    run(test)
+
+
+def test_who_looks_at_all_topics_is_told_once_of_those_that_a_version_brings(tmp_path: Path) -> None:
+    """Coordinators of groups look at all offsets then, which takes time."""
+
+    async def test() -> None:
+        here = Here(tmp_path)
+        many = {UUID(int=number): (registered(HERE, 1, HERE),) for number in range(1, 6)}
+        rows = [TopicRow(f"t{topic_id.int}", str(topic_id), 1, {}, 0) for topic_id in many]
+        image = here.topics.image.with_topics(many)
+        await here.replicas.follow(image, rows)
+        await here.replicas.follow(replace(image, version=image.version + 1), [])
+        await here.replicas.follow(replace(image, version=image.version + 2).without_topic(UUID(int=3)), [])
+        assert here.changed == [["t1", "t2", "t3", "t4", "t5"], ["t3"]]
 
     run(test)
 

@@ -272,8 +272,7 @@ class OffsetRequests:
             call_isolated(CallbackLoop.COORDINATED, self._delete_stale_of, entry, names)
 
     def _delete_stale_of(self, entry: GroupEntry, names: Collection[str] | None) -> None:
-        keys = [key for key in entry.offsets.known_keys() if names is None or key[0] in names]
-        gone = [key for key in keys if self._has_stale(entry, key)]
+        gone = [key for key in entry.offsets.known_keys(names) if self._has_stale(entry, key)]
         if gone:
             self._write_all(entry.partition, _tombstones(entry, gone), self._tried)
 

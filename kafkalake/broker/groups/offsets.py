@@ -8,7 +8,8 @@ changes nothing. Source: KIP-98 (transactional offsets), KIP-211 (expiry), KIP-4
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from kafkalake.broker.groups.records import NO_TIMESTAMP, CommittedOffset
@@ -67,9 +68,10 @@ class GroupOffsets:
         """Return the partitions with a committed offset."""
         return sorted(self._committed)
 
-    def known_keys(self) -> list[TopicPartition]:
-        """Return the partitions with a committed or pending offset."""
-        return sorted({*self._committed, *+self._pending_of})
+    def known_keys(self, topics: Collection[str] | None = None) -> list[TopicPartition]:
+        """Return the partitions of these topics, or of all, with a committed or pending offset."""
+        known = chain(self._committed, self._pending_of)
+        return sorted(set(known if topics is None else (key for key in known if key[0] in topics)))
 
     def all_of(self, key: TopicPartition) -> list[CommittedOffset]:
         """Return the committed offset of a partition and those pending in open transactions."""

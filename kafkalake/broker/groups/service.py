@@ -7,6 +7,7 @@ trim would lose are written again first.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
@@ -99,11 +100,11 @@ class GroupService:
         committed = self._host.store.load_group_offsets()
         return Published(map(changed_offset, committed.rows), committed.positions)
 
-    def topic_changed(self, name: str) -> None:
-        """Handle a topic that was created, deleted or extended by partitions."""
+    def topics_changed(self, names: Sequence[str]) -> None:
+        """Handle topics that were created, deleted or extended by partitions. It takes time by all offsets of all groups."""
         self._topics = None
-        self.offsets.delete_stale([name])
-        self.consumers.topics_changed([name])
+        self.offsets.delete_stale(frozenset(names))
+        self.consumers.topics_changed(names)
 
     def _topics_now(self) -> Topics:
         """Return the topics as consumer groups see them, cached until they change."""

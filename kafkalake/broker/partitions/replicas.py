@@ -83,7 +83,7 @@ class Replicas:
         reads: FollowedReads,
         throttle: ReplicationThrottle,
         observer: ReplicaObserver,
-        changed: Callable[[str], None],
+        changed: Callable[[Sequence[str]], None],
         moved: Callable[[Topic, int], None],
         run_blocking: RunBlocking,
         later: Callable[[int, Callable[[], None]], object],
@@ -93,7 +93,7 @@ class Replicas:
         """Create the replicas. `settings` returns the broker's current settings. `leaders`: on other brokers. `reads`:
         of consumers from replicas that follow. `throttle`: of what these fetch.
 
-        `changed` is called with the name of each topic created, deleted or given more partitions.
+        `changed` is called with the names of the topics created, deleted or given more partitions by a version.
         `moved` is called with each partition that is led here from now on, in a newer epoch, or no longer.
         `later(delay_ms, action)` runs an action after a delay. `advance` is called with a partition whose replicas or ISR have
         changed, `leave` with one that is not led here any more.
@@ -206,8 +206,8 @@ class Replicas:
                 for topic in dict.fromkeys(each.topic for each in changes)
                 if len(topic.registrations) != partitions.get(topic.topic_id, 0)
             ]
-            for topic in (*grown, *gone):
-                call_isolated(CallbackLoop.TOPIC_CHANGE, self._changed, topic.name)
+            if names := [topic.name for topic in (*grown, *gone)]:
+                call_isolated(CallbackLoop.TOPIC_CHANGE, self._changed, names)
             if predecessors := self._logs.take_predecessors():
                 self._retired.remove_later(predecessors, self._settings().topic({}).file_delete_delay_ms)
 
