@@ -23,6 +23,7 @@ from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.ending import CLIENT_VERSION_2
 from kafkalake.broker.transactions.remote_admission import RemoteAdmission
 from kafkalake.broker.transactions.requests import PartitionResults
+from kafkalake.broker.transactions.table import TransactionEntry
 from kafkalake.broker.transactions.transaction_peers import AdmissionRequest
 from kafkalake.errors import ConcurrentTransactionsError, KafkaError
 from kafkalake.topic_partition import TopicPartition
@@ -209,6 +210,7 @@ class Admission:
         failed: the reply after an unexpected exception of `ask`.
         """
         deadline: list[object] = []
+        waits_at: TransactionEntry | None = None
         is_answered = False
 
         def answer(result: T) -> None:
@@ -218,16 +220,20 @@ class Admission:
             is_answered = True
             for timeout in deadline:
                 self._timers.cancel(timeout)
+            if waits_at is not None:
+                waits_at.waiting.pop(again, None)
             reply(result)
 
         def answered(result: T) -> None:
+            nonlocal waits_at
             entry = self._coordinator.table.find(transactional_id)
             if entry is None or not is_too_early(result) or entry.transaction.is_between_steps:
                 answer(result)
             elif not is_answered:
                 if not deadline:
                     deadline.append(self._timers.schedule(self._coordinator.config.wait_ms, lambda: answer(result)))
-                entry.waiting.append(again)
+                waits_at = entry
+                entry.waiting[again] = None
 
         def again() -> None:
             if is_answered:

@@ -205,7 +205,7 @@ class TransactionCoordinator:
         if entry is None or entry.transaction.is_between_steps:
             action(None)
         else:
-            entry.waiting.append(lambda: action(None))
+            entry.waiting[lambda: action(None)] = None
 
     def list_transactions(self, wanted: TransactionFilter) -> TransactionList:
         """Handle ListTransactions. Raise `CoordinatorLoadInProgressError` or `InvalidRegularExpressionError`."""
@@ -250,7 +250,7 @@ class TransactionCoordinator:
     def _finished(self, entry: TransactionEntry) -> None:
         transaction = entry.transaction
         if entry.waiting and transaction.is_between_steps:
-            waiting, entry.waiting = entry.waiting, []
+            waiting, entry.waiting = entry.waiting, {}
             for again in waiting:
                 call_isolated(CallbackLoop.NEXT_STEP, again)
         if transaction.is_vacant and self.table.find(transaction.transactional_id) is entry:

@@ -22,8 +22,8 @@ class TransactionEntry(MachineSlot):
     transaction: Transaction
     position: int = field(default=-1, init=False)
     """Position of the id's newest record in the journal."""
-    waiting: list[Callable[[], None]] = field(default_factory=list, init=False)
-    """Requests to retry when no step is being written."""
+    waiting: dict[Callable[[], None], None] = field(default_factory=dict, init=False)
+    """Requests to retry when no step is being written, in order."""
 
     @property
     def automaton(self) -> Transaction:

@@ -98,6 +98,18 @@ def test_nobody_waits_for_ever(w: World) -> None:
     assert w.cluster.coordinator.describe(ID).partitions == ()
 
 
+def test_who_has_waited_in_vain_is_forgotten_however_long_the_step_takes(w: World) -> None:
+    w.admit(A)
+    w.cluster.logs.hold = True
+    (ended,) = w.cluster.end(w.producer, committed=True, v2=True)
+    for _ in range(3):
+        w.admit(B, producer=ProducerIdAndEpoch(ended.producer_id, ended.epoch))
+        w.cluster.advance(200)
+    assert w.answers[1:] == 3 * [(ConcurrentTransactionsError,)]
+    entry = w.cluster.coordinator.table.find(ID)
+    assert entry is not None and not entry.waiting
+
+
 def test_an_ending_transaction_takes_no_more(w: World) -> None:
     w.admit(A)
     w.cluster.journal.hold = True
