@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pytest
 from broker.replica_pairs import PART_BYTES, TOPIC, LeadersHere, ReplicaPairs, data_of, run
 from broker.test_followers import fill, has_all
+from broker.throttled import Throttle
+from manual_clock import ManualClock
 
 from kafkalake.broker.partitions.leader_replicas import AskedSegment, SegmentPart
-from kafkalake.broker.partitions.segment_copies import PARTS_MAX
+from kafkalake.broker.partitions.segment_copies import PARTS_MAX, SegmentCopies
+from kafkalake.buffers import Buffer
+from kafkalake.config.layers import Settings
 from kafkalake.errors import ConnectionLostError, KafkaLakeError, OffsetOutOfRangeError
-from kafkalake.storage.replica_read import NEVER
+from kafkalake.storage.replica_read import NEVER, SegmentRef
 
 Change = Callable[[SegmentPart], SegmentPart]
 REPLICA = TOPIC, 0
@@ -213,5 +219,61 @@ def test_a_stop_between_two_parts_leaves_nothing_behind(tmp_path: Path) -> None:
         assert not copied.follower.under_way and not copied.follower.tasks
         copied.pairs.follow(copied.log, 1)
         await copied.end()
+
+    run(test)
+
+
+class SmallParts:
+    """A leader that answers at once, with parts of these lengths, and a log that takes them."""
+
+    log: Any
+    replica, leader_id, leader_epoch = REPLICA, 1, 1
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self.log = self
+        self.path = ""
+        self.base_offset = self.generation = self.position = 0
+        self.segment: SegmentRef | None = None
+        self._lengths = dict(zip(accumulate([0, *lengths]), lengths, strict=False))
+        self._whole = SegmentRef(0, 10, 1, sum(lengths), 0)
+        self.throttle = Throttle(ManualClock()).throttle
+
+    async def fetch_segment(
+        self, leader_id: int, asked: AskedSegment, position: int, *, timeout_ms: int
+    ) -> SegmentPart:
+        await asyncio.sleep(0)
+        return SegmentPart(self._whole, memoryview(bytes(self._lengths.get(position, 1))))
+
+    def begin_copy(self, base_offset: int, generation: int) -> SmallParts:
+        return SmallParts([*self._lengths.values()])
+
+    def write(self, data: Buffer, segment: SegmentRef) -> None:
+        self.position, self.segment = self.position + len(data), segment
+
+    def install_segment(self, ref: SegmentRef, path: str) -> None:
+        pass
+
+    def work_until(self, done: asyncio.Future[Any]) -> None:
+        pass
+
+
+@pytest.mark.parametrize("lengths", [(4, 4, 4, 4, 1), (4, 2, 4, 3, 1), (1,)], ids=["equal", "others", "one"])
+def test_a_copy_that_is_given_up_at_any_moment_leaves_room_for_others(lengths: tuple[int, ...]) -> None:
+    async def in_turn(work: Callable[[], Any]) -> Any:
+        await asyncio.sleep(0)
+        return work()
+
+    async def test() -> None:
+        for turns in range(40):
+            parts = SmallParts(lengths)
+            copies = SegmentCopies(cast(Any, parts), lambda: Settings({}).broker, in_turn, parts.throttle)
+            copying = asyncio.ensure_future(copies.copy(parts, 0, 1))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            copying.cancel()
+            await asyncio.wait([copying])
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert copies._slots._value == PARTS_MAX, f"given up after {turns} turns"
 
     run(test)

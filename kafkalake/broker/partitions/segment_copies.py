@@ -128,6 +128,7 @@ class SegmentCopies:
                     await writing  # which may have failed
                 part = await parts.take()
                 writing = asyncio.get_running_loop().create_task(self._write(follower, copy, part, writing))
+                writing.add_done_callback(self._free_slot)  # also if it is cancelled before it begins
             if writing is not None:
                 await writing
             return parts.segment if parts.is_whole else None
@@ -143,12 +144,12 @@ class SegmentCopies:
         self, follower: CopiedLog, copy: SegmentCopy, part: SegmentPart, before: asyncio.Task[None] | None
     ) -> None:
         """Write a part once the one before it is written."""
-        try:
-            if before is not None:
-                await before
-            await self._work(follower, partial(copy.write, part.data, part.segment))
-        finally:
-            self._slots.release()
+        if before is not None:
+            await before
+        await self._work(follower, partial(copy.write, part.data, part.segment))
+
+    def _free_slot(self, written: asyncio.Future[None]) -> None:
+        self._slots.release()
 
     async def _work(self, follower: CopiedLog, work: Callable[[], T]) -> T:
         """Work on the log in a thread. It ends there even if this is cancelled."""

@@ -65,6 +65,15 @@ class SegmentParts:
         part = await self._asked[0]
         self._check(part)
         self._asked.popleft()
+        try:
+            await self._go_on(part)
+        except BaseException:
+            self._slots.release()  # nobody takes it
+            raise
+        return part
+
+    async def _go_on(self, part: SegmentPart) -> None:
+        """Count a part that was taken, and ask for those behind it."""
         self._throttle.count(self._replica, len(part.data))
         self.segment = part.segment
         self.position += len(part.data)
@@ -72,7 +81,6 @@ class SegmentParts:
             self._part_bytes = len(part.data)
             await self.close()
         await self._ask_ahead()
-        return part
 
     def _ask(self) -> None:
         self._asked.append(asyncio.get_running_loop().create_task(self._fetch(self._next_position)))
