@@ -198,7 +198,7 @@ def merge_bodies(
     return _merge(bodies, starts, layouts, headers, 31, out, base, merged)
 
 
-@compiled("int64(view, int64[::1], int64[:,::1], int64, uint8[::1], int64[::1])")
+@compiled("int64(view, int64[::1], int64[:,::1], int64, uint8[::1], int64[::1])", allocates=True)
 def merge_columns(bodies: Bytes, starts: Int64s, layouts: Int64s, columns: int, out: Bytes, merged: Int64s) -> int:
     """Join the columns of bit mask `columns` of messages from the log (absolute offsets) at `out[0:]`.
 

@@ -208,7 +208,7 @@ def _unpack_header(scratch: Bytes, headers: Int64s, k: int) -> None:
     headers[k, at.COORDINATOR_EPOCH] = load_i32(scratch, 56)
 
 
-@compiled("int64(view, int64, int64[::1], int64[::1], int64[:,::1], int64[::1])")
+@compiled("int64(view, int64, int64[::1], int64[::1], int64[:,::1], int64[::1])", allocates=True)
 def read_metadata(data: Bytes, position: int, lengths: Int64s, layout: Int64s, headers: Int64s, sums: Int64s) -> int:
     """Check and unpack the metadata at `position`, with the lengths from `check_frame`. All of it must be in `data`.
 

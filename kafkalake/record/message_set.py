@@ -92,7 +92,7 @@ class Scan:
     status: int
 
 
-@compiled("int64(view, int64, int64, int64[::1])")
+@compiled("int64(view, int64, int64, int64[::1])", allocates=True)
 def _count(data: Bytes, begin: int, end: int, found: Int64s) -> int:
     """Count whole messages (found[0]) and batches (found[1]), without checksums. Return the end and set found[2] to the status."""
     lengths = np.empty(3, dtype=np.int64)
@@ -126,7 +126,8 @@ def _plain_bytes(data: Bytes, body: int, layout: Int64s, columns: int) -> int:
 
 @compiled(
     "int64(view, int64, int64, int64, int64, int64, int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], "
-    "int64[::1])"
+    "int64[::1])",
+    allocates=True,
 )
 def _fill(
     data: Bytes,

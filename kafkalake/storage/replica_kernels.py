@@ -41,7 +41,7 @@ def _largest(batches: Int64s) -> int:
     return largest
 
 
-@compiled()
+@compiled(allocates=True)
 def _follow_batches(batches: Int64s, headers: Int64s, numbers: Int64s) -> int:
     """Verify that batches of one message continue `numbers` (NEXT_OFFSET, LEADER_EPOCH), and count them there. Return OK or their
     fault. Batches with a producer id or a new epoch are appended to `headers`."""
@@ -65,7 +65,7 @@ def _follow_batches(batches: Int64s, headers: Int64s, numbers: Int64s) -> int:
     return OK
 
 
-@compiled("int64(view, int64, int64, int64[::1], int64[::1], int64[::1], int64[:,::1], int64[::1])")
+@compiled("int64(view, int64, int64, int64[::1], int64[::1], int64[::1], int64[:,::1], int64[::1])", allocates=True)
 def verify_messages(
     data: Bytes,
     offset: int,

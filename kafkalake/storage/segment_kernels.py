@@ -17,7 +17,7 @@ from kafkalake.record.message import OK, TORN, check_frame, metadata_bytes, read
 NO_TIMESTAMP = (1 << 63) - 1
 
 
-@compiled("int64(view, int64, int64, int64, int64[::1])")
+@compiled("int64(view, int64, int64, int64, int64[::1])", allocates=True)
 def find_message(data: Bytes, begin: int, end: int, offset: int, found: Int64s) -> int:
     """Walk from the message at `begin` to the one with `offset`, or the first one past it. Only its metadata must be in `data`.
 
@@ -56,7 +56,7 @@ def find_message(data: Bytes, begin: int, end: int, offset: int, found: Int64s) 
         position += lengths[0] + lengths[1]
 
 
-@compiled()
+@compiled(allocates=True)
 def _offsets(data: Bytes, position: int, ends: Int64s) -> int:
     """Read the first and the next offset of the whole message at `position`. Return OK or the fault of its metadata."""
     lengths = np.empty(3, dtype=np.int64)
@@ -72,7 +72,7 @@ def _offsets(data: Bytes, position: int, ends: Int64s) -> int:
     return int(status)
 
 
-@compiled("int64(view, int64, int64[::1])")
+@compiled("int64(view, int64, int64[::1])", allocates=True)
 def whole_messages(data: Bytes, max_bytes: int, found: Int64s) -> int:
     """Find the whole messages at the start of `data` by their frames: up to `max_bytes`, at least one.
 
@@ -108,7 +108,7 @@ def whole_messages(data: Bytes, max_bytes: int, found: Int64s) -> int:
     return status
 
 
-@compiled("int64(view, int64, int64, int64[:,::1])")
+@compiled("int64(view, int64, int64, int64[:,::1])", allocates=True)
 def walk_blocks(data: Bytes, begin: int, origin: int, blocks: Int64s) -> int:
     """List the messages that begin in `data[begin:]`: blocks int64[N, 3] gets position in the file, metadata length, body length.
 
@@ -159,7 +159,7 @@ def join_batches(
     return int(length)
 
 
-@compiled("int64(view, int64, int64, int64)")
+@compiled("int64(view, int64, int64, int64)", allocates=True)
 def next_message(data: Bytes, begin: int, end: int, least_offset: int) -> int:
     """Return the position of the first message at or after `begin` (a multiple of 8) with valid metadata and an offset >=
     `least_offset`, -1 if there is none. Distinguishes a torn tail from damage in the middle."""

@@ -410,7 +410,7 @@ def measure_records(records: Bytes, begin: int, end: int, produced: int, numbers
     return BODY_TOO_LARGE if numbers[ROOM] > LARGEST_BODY else OK
 
 
-@compiled()
+@compiled(allocates=True)
 def _read_records(records: Bytes, begin: int, end: int, produced: int, numbers: Int64s, out: Bytes) -> int:
     status = measure_records(records, begin, end, produced, numbers)
     if status != OK:

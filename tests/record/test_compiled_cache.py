@@ -16,9 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numba.core.errors import NumbaError
 
 import kafkalake
+from kafkalake.record.compiled import compiled
 
 pytestmark = pytest.mark.process
 
@@ -194,3 +197,12 @@ def test_warm_says_what_is_ready() -> None:
     assert "kernels ready" in done.stdout
     assert done.stdout.count("\n") == 1
     assert "0 of them compiled now" in done.stdout
+
+
+def test_a_kernel_says_that_it_makes_arrays() -> None:
+    def count(size: int) -> int:
+        return len(np.empty(size, dtype=np.int64))
+
+    assert compiled("int64(int64)", allocates=True)(count)(3) == 3
+    with pytest.raises(NumbaError, match="np_empty"):
+        compiled("int64(int64)")(count)
