@@ -12,9 +12,10 @@ from kafkalake.config.accepted import reason_for_refusal
 from kafkalake.config.broker import BROKER_SETTINGS
 from kafkalake.config.layers import ConfigSource, Settings
 from kafkalake.config.setting import by_name
+from kafkalake.config.setting_texts import parse
 from kafkalake.config.stored import parse_stored_overrides
 from kafkalake.config.topics import TOPIC_SETTINGS
-from kafkalake.config.values import parse, parse_topic_overrides
+from kafkalake.config.values import parse_topic_overrides
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError
 from kafkalake.storage.files import REAL_FILES
 

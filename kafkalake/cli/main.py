@@ -30,6 +30,7 @@ from kafkalake.cli import (
     transactions,
 )
 from kafkalake.cli.output import Failure, OutputClosed, UsageProblem, show_error, silence, write_line
+from kafkalake.cli.plain_values import keep_plain_values
 from kafkalake.close_names import did_you_mean
 from kafkalake.extras import import_arrow_without_pandas, missing_extra
 
@@ -136,6 +137,7 @@ def _command() -> Any:
 def _tidy(command: Any) -> None:
     """Simplify the help: no type beside a flag or a named value, and hidden completion options."""
     for parameter in command.params:
+        keep_plain_values(parameter)
         if getattr(parameter, "is_flag", False) and parameter.metavar is None:
             parameter.metavar = ""
         if parameter.name in ("install_completion", "show_completion"):
@@ -146,6 +148,7 @@ def _tidy(command: Any) -> None:
         option = help_option(context)
         if option is not None:
             option.metavar = ""
+            keep_plain_values(option)
         return option
 
     command.get_help_option = without_type

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kafkalake.close_names import did_you_mean
 from kafkalake.config.setting import Setting, by_name, invalid_value, settings_of
-from kafkalake.config.values import parse
+from kafkalake.config.setting_texts import parse
 from kafkalake.errors import ConfigurationError
 
 T = TypeVar("T")

@@ -15,8 +15,9 @@ from typing import TypeVar
 from kafkalake.config.broker import BROKER_SETTINGS, TOPIC_NAME_OF_BROKER_NAME, BrokerConfig
 from kafkalake.config.membership import check_membership
 from kafkalake.config.setting import Setting, Update, Value
+from kafkalake.config.setting_texts import format_value, parse
 from kafkalake.config.topics import TOPIC_SETTINGS, TopicConfig
-from kafkalake.config.values import format_value, parse, parse_broker_settings
+from kafkalake.config.values import parse_broker_settings
 from kafkalake.errors import ConfigurationError
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from kafkalake.config.membership import DEFAULT_PROTOCOL_MAP, MembershipConfig
-from kafkalake.config.values import members_of
+from kafkalake.config.setting_texts import members_of
 from kafkalake.errors import ConfigurationError
 
 _EVERY_ADDRESS = ("", "0.0.0.0", "::")

@@ -110,6 +110,7 @@ from kafkalake.wire.messages import (
     groups,
     membership,
     offsets,
+    own_schemas,  # noqa: F401 (no request waits for its import)
     records,
     replication,
     reports,
@@ -118,10 +119,12 @@ from kafkalake.wire.messages import (
     topics,
     transactions,
 )
-from kafkalake.wire.messages.delayed_schemas import DELAY_RECORDS_KEY, DELIVER_RECORDS_KEY, DESCRIBE_DELAYED_KEY
 from kafkalake.wire.messages.message import Message, Response
-from kafkalake.wire.messages.schemas import (
+from kafkalake.wire.messages.own_keys import (
     CONTROLLER_VOTE_KEY,
+    DELAY_RECORDS_KEY,
+    DELIVER_RECORDS_KEY,
+    DESCRIBE_DELAYED_KEY,
     FETCH_SEGMENT_KEY,
     KNOWN_TRANSACTIONS_KEY,
     LOWEST_OFFSETS_KEY,

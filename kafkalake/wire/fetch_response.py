@@ -12,8 +12,8 @@ from uuid import UUID
 from kafkalake.buffers import Buffer
 from kafkalake.unsigned_varint import append_unsigned_varint
 from kafkalake.wire.current_leader import CurrentLeader, Node, append_nodes, leader_value
+from kafkalake.wire.messages.own_keys import OWN_FROM
 from kafkalake.wire.messages.replication import FetchSegmentResponse
-from kafkalake.wire.messages.schemas import OWN_FROM
 
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
@@ -133,7 +133,7 @@ class FetchResponseEncoder:
         ends_segment: bool,
         whole: tuple[int, int, int, int, int] | None,
     ) -> None:
-        """Add a partition for a follower, with kafkalake's own fields (`messages.schemas.PartitionData`).
+        """Add a partition for a follower, with kafkalake's own fields (`messages.own_schemas.PartitionData`).
 
         `offsets`, `diverging`: as for `add_partition`. `messages` is not copied. `whole`: the fields of `WholeSegment`.
         """

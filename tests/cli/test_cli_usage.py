@@ -49,7 +49,7 @@ COMMANDS = [
     ("log", "verify"),
     ("log", "dump"),
 ]
-HEAVY = ("numba", "numpy", "pyarrow", "pandas", "duckdb", "deltalake", "pyspark", "kio", "asyncio")
+HEAVY = ("numba", "numpy", "pyarrow", "pandas", "duckdb", "deltalake", "pyspark", "kio", "pydantic", "asyncio")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "kafkalake")
@@ -114,6 +114,19 @@ def test_administrative_commands_import_no_arrays(kafkalake_broker: Callable[...
     )
     found = [line for line in ended.stdout.splitlines() if line.startswith("ended")]
     assert found == [f"ended {code} []" for code in ADMINISTRATIVE.values()], ended.stdout + ended.stderr
+
+
+@pytest.mark.process
+def test_topics_are_listed_without_what_the_command_does_not_need(kafkalake_broker: Callable[..., Kafkalake]) -> None:
+    code = (
+        "import sys; from kafkalake.cli.main import run\n"
+        "ended = run(['topics', 'list', '-b', sys.argv[1]])\n"
+        "print(ended, [name for name in sys.argv[2:] if name in sys.modules])"
+    )
+    needless = ("pydantic", "rich", "kafkalake.config.broker", "kafkalake.wire.messages.own_schemas")
+    arguments = [sys.executable, "-c", code, kafkalake_broker().bootstrap_servers, *needless]
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert ended.stdout == "0 []\n", ended.stdout + ended.stderr
 
 
 def test_help_is_quick(process: Run) -> None:

@@ -15,8 +15,10 @@ from wire.message_codec import MODULES, message_class
 from kafkalake.server.registry import APIS
 from kafkalake.wire.messages import controller, groups, membership, security, share_groups, transactions
 from kafkalake.wire.messages.message import Message, Response
+from kafkalake.wire.messages.own_keys import OWN_FROM
+from kafkalake.wire.messages.own_schemas import OWN_REQUESTS, OWN_RESPONSES
 from kafkalake.wire.messages.reading import reader
-from kafkalake.wire.messages.schemas import request_schema, response_schema
+from kafkalake.wire.messages.schemas import EXTENDED_REQUESTS, EXTENDED_RESPONSES, request_schema, response_schema
 from kafkalake.wire.messages.shapes import Shape, shapes, structs
 from kafkalake.wire.messages.writing import writer
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
@@ -42,6 +44,11 @@ def annotation(message: type[Message], shape: Shape, nullable: bool) -> str:
 def loads(key: int, direction: str) -> list[Any]:
     load = request_schema if direction == "Request" else response_schema
     return [load(key, version) for version in range(APIS[key].lowest, APIS[key].highest + 1)]
+
+
+def test_the_messages_of_kafka_that_have_own_fields_are_known_without_these() -> None:
+    for own, extended in ((OWN_REQUESTS, EXTENDED_REQUESTS), (OWN_RESPONSES, EXTENDED_RESPONSES)):
+        assert {(key, version) for key, version in own if key < OWN_FROM} == extended
 
 
 def test_the_classes_have_the_fields_of_all_versions_and_their_types() -> None:

@@ -14,6 +14,7 @@ from kafkalake.wire.current_leader import CurrentLeader, Node
 from kafkalake.wire.fetch_response import FetchResponseEncoder, encode_segment_part
 from kafkalake.wire.messages.cluster import NodeEndpoint
 from kafkalake.wire.messages.codec import encode_request, encode_response
+from kafkalake.wire.messages.own_keys import FETCH_SEGMENT_KEY
 from kafkalake.wire.messages.records import (
     AbortedTransaction,
     BatchIndexAndErrorMessage,
@@ -31,7 +32,6 @@ from kafkalake.wire.messages.records import (
     WholeSegment,
 )
 from kafkalake.wire.messages.replication import FetchSegmentResponse
-from kafkalake.wire.messages.schemas import FETCH_SEGMENT_KEY
 from kafkalake.wire.produce_encoding import encode_produce
 from kafkalake.wire.produce_request import ProducedTopic
 from kafkalake.wire.produce_response import encode_produced

@@ -18,8 +18,9 @@ from kafkalake.config.broker import BROKER_SETTINGS
 from kafkalake.config.layers import ConfigSource, Settings, changed_values
 from kafkalake.config.providers import has_reference, resolvable, resolve
 from kafkalake.config.setting import NO_EFFECT, Update
+from kafkalake.config.setting_texts import format_value
 from kafkalake.config.stored import usable_broker_settings
-from kafkalake.config.values import format_value, parse_broker_settings
+from kafkalake.config.values import parse_broker_settings
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaStorageError
 from kafkalake.metadata.paths import STATIC_SETTINGS_FILE
 from kafkalake.storage.files import Files, read_file, replace_file

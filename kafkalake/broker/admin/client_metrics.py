@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from kafkalake.cluster.image import ConfigOf, ConfigResource, ResourceKind
 from kafkalake.config.layers import ConfigEntry, ConfigSource, Synonym
 from kafkalake.config.setting import Kind, Setting
-from kafkalake.config.values import format_value, members_of, parse
+from kafkalake.config.setting_texts import format_value, members_of, parse
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError
 
 INTERVAL, MATCH, METRICS = "interval.ms", "match", "metrics"

@@ -13,7 +13,7 @@ from kafkalake.cluster.image import ConfigOf, ConfigResource, ResourceKind
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.layers import ConfigEntry, ConfigSource, Synonym
 from kafkalake.config.setting import Kind, Setting
-from kafkalake.config.values import parse
+from kafkalake.config.setting_texts import parse
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError
 
 SESSION_TIMEOUT, HEARTBEAT_INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"

@@ -10,8 +10,8 @@ from kafkalake.broker.partitions.topics import Topic
 from kafkalake.cluster.election import ElectionRules, RulesOf
 from kafkalake.config.layers import Settings
 from kafkalake.config.setting import Value
+from kafkalake.config.setting_texts import format_value
 from kafkalake.config.stored import parse_stored_overrides
-from kafkalake.config.values import format_value
 from kafkalake.metadata.tables.schemas import TopicRow
 
 logger = logging.getLogger(__name__)

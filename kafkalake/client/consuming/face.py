@@ -21,7 +21,7 @@ from kafkalake.client.records import ConsumerGroupMetadata
 from kafkalake.client.serialization import Deserializer, serde_named
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.close_names import did_you_mean
-from kafkalake.config.values import members_of
+from kafkalake.config.setting_texts import members_of
 from kafkalake.errors import ConfigurationError
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.uuid_text import encode_uuid

@@ -17,9 +17,9 @@ from kafkalake.broker.admin.config_admin import Change
 from kafkalake.broker.groups.group_settings import GROUP_SETTINGS
 from kafkalake.config.broker import BROKER_SETTINGS
 from kafkalake.config.setting import Kind
+from kafkalake.config.setting_texts import format_value, members_of
 from kafkalake.config.topic_values import VALUE_SCHEMA, with_fields
 from kafkalake.config.topics import TOPIC_SETTINGS
-from kafkalake.config.values import format_value, members_of
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError
 from kafkalake.server.config_changes import change_resources
 from kafkalake.server.config_resources import BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC

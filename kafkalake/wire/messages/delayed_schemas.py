@@ -13,9 +13,7 @@ from kio.schema.response_header.v1.header import ResponseHeader
 from kio.static.constants import EntityType
 from kio.static.primitive import i16, i32, i64
 
-DELAY_RECORDS_KEY = 10_008
-DELIVER_RECORDS_KEY = 10_009
-DESCRIBE_DELAYED_KEY = 10_010
+from kafkalake.wire.messages.own_keys import DELAY_RECORDS_KEY, DELIVER_RECORDS_KEY, DESCRIBE_DELAYED_KEY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
