@@ -173,3 +173,17 @@ def test_what_is_no_record_is_refused_before_anything_is_sent(
     with pytest.raises(error, match=text):
         send(producer, columns)
     assert not producer.core.accumulator.has_incomplete
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [({}, 1 << 20), ({"batch_size": 300_000}, 300_000), ({"max_request_size": 400_000}, 400_000)],
+)
+def test_batches_fill_requests_unless_their_size_is_set(settings: dict[str, int], most: int) -> None:
+    producer = SimulatedProducer(**settings).start()
+    queues = producer.core.accumulator.topic("t")
+    assert queues is not None
+    rows = pa.table({"value": [bytes(1_000)] * 2_500})
+    sizes = [len(each.data) for each in producer.core.encode_arrow(queues, rows, 0)]
+    assert most - 2_000 < max(sizes) <= most
+    assert len(sizes) == -(-2_500 * 1_010 // most)

@@ -88,7 +88,7 @@ class ProducerCore:
         self._ignores_keys = self.settings.partitioner_ignore_keys
         self._largest = min(self.settings.max_request_size, self.settings.buffer_memory)
         self._arrow = ArrowEncoder(
-            self.settings.batch_size,
+            self.settings.arrow_batch_size,
             self._largest,
             self.settings.codec,
             parts.partitioner,

@@ -1,7 +1,8 @@
 """The settings of a producer: Kafka's names, types, ranges, and defaults. Source: Apache Kafka 4.1, "Producer Configs".
 
 *Different from Kafka:* `batch.size` is 256 KiB by default. Memory is taken for the records of a batch only, so a large one costs
-nothing when there are few records; when there are many, it saves requests.
+nothing when there are few records; when there are many, it saves requests. Rows of `send_arrow` are all there at once: without a
+`batch.size` of the user they fill whole requests, of 1 MiB at most, which is what topics take by default.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from kafkalake.codecs import NAMES, NUMBERS
 from kafkalake.config.setting import INT_MAX, Int, Long, define
 from kafkalake.errors import ConfigurationError
 
+_BATCH_BYTES = 262_144
+_ARROW_BATCH_BYTES = 1_048_576
 _IDEMPOTENT_IN_FLIGHT_MAX = 5
 """The number of batches by which a broker recognizes one that it has already."""
 
@@ -24,7 +27,9 @@ class ProducerSettings(NetworkSettings):
     """Settings of a producer. Fields are Kafka's names with underscores."""
 
     acks: str = define("all", "Which replicas have a record before it counts as sent.", choices=("all", "-1", "0", "1"))
-    batch_size: Int = define(262_144, "The most bytes of records in a batch. A larger record has its own.", minimum=0)
+    batch_size: Int = define(
+        _BATCH_BYTES, "The most bytes of records in a batch. A larger record has its own.", minimum=0
+    )
     linger_ms: Long = define(5, "How long a batch waits for more records.", minimum=0)
     buffer_memory: Long = define(33_554_432, "Memory for records that wait to be delivered.", minimum=0)
     max_block_ms: Long = define(60_000, "How long a call waits for metadata, room or a coordinator.", minimum=0)
@@ -47,6 +52,13 @@ class ProducerSettings(NetworkSettings):
     def required_acks(self) -> int:
         """The acks of a Produce request: -1 for all."""
         return -1 if self.acks == "all" else int(self.acks)
+
+    @property
+    def arrow_batch_size(self) -> int:
+        """The most bytes of a batch of Arrow rows: `batch.size`, unless that is the default."""
+        if self.batch_size != _BATCH_BYTES:
+            return self.batch_size
+        return min(_ARROW_BATCH_BYTES, self.max_request_size, self.buffer_memory)
 
     @property
     def codec(self) -> int:
