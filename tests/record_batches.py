@@ -90,6 +90,17 @@ def simple_batch(values: Sequence[bytes], timestamp: int = 1_000, **producer: An
     return record_batch([(timestamp + i, None, value, []) for i, value in enumerate(values)], **producer)
 
 
+def with_values_apart(batch: ProducerBatch) -> ProducerBatch:
+    """The batch with the bytes of its values outside of its body, as they may come from a producer."""
+    value, *following = range(at.FIRST_BUFFER + 2 * at.VALUE_DATA, at.LAYOUT_SIZE, 2)
+    begin, length = batch.layout[value : value + 2].tolist()
+    end = batch.layout.item(following[0])
+    layout = batch.layout.copy()
+    layout[following] -= end - begin
+    body = np.concatenate([batch.body[:begin], batch.body[end:]])
+    return ProducerBatch(body, layout, batch.header, batch.body[begin : begin + length])
+
+
 def rows_of(messages: MessageSet) -> list[tuple[int, Row]]:
     """(offset, row) of all records of some messages."""
     if not len(messages):

@@ -1,13 +1,15 @@
 """A producer's batch inside the broker: Arrow columns and one batch header.
 
 The wire codec decodes a record batch v2 to it, and the log appends it. The columns share one buffer with the layout of an Arrow
-message body, so that nothing is built per column. `to_arrow` returns them as a pyarrow batch.
+message body, so that nothing is built per column. `to_arrow` returns them as a pyarrow batch. The bytes of the values may stay
+where they were received, as they are most of a batch and the log writes them as they are.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from kafkalake.buffers import Buffer
@@ -23,11 +25,14 @@ class ProducerBatch:
     body: uint8[], Arrow buffers of the 5 columns of `SCHEMA`, each on an 8-byte boundary; column `offset` counts from 0.
     layout: int64[LAYOUT_SIZE], rows, null counts and the position of each buffer in `body`.
     header: int64[HEADER_FIELDS], the batch header (`record.layout`). The log sets base offset and leader epoch.
+    values: uint8[], the bytes of the values if they are not in `body`, which has no room for them then: `layout` has their length
+    and the position where they would begin.
     """
 
     body: Bytes
     layout: Int64s
     header: Int64s
+    values: Bytes | None = None
 
     @property
     def rows(self) -> int:
@@ -39,9 +44,26 @@ class ProducerBatch:
         """The number of offsets of the batch: last offset delta + 1."""
         return int(self.header[at.LAST_OFFSET_DELTA]) + 1
 
+    @property
+    def size(self) -> int:
+        """The bytes of the columns."""
+        return len(self.body) + (0 if self.values is None else len(self.values))
+
     def to_arrow(self) -> pa.RecordBatch:
         """Return the rows with schema `SCHEMA`. Offsets count from 0 within the batch."""
-        return body_to_arrow(self.body, self.layout)
+        whole = self.whole()
+        return body_to_arrow(whole.body, whole.layout)
+
+    def whole(self) -> ProducerBatch:
+        """Return the batch with its values in the body: itself if they are."""
+        if self.values is None:
+            return self
+        value, *following = range(at.FIRST_BUFFER + 2 * at.VALUE_DATA, at.LAYOUT_SIZE, 2)
+        begin, padding = self.layout.item(value), -len(self.values) % 8
+        parts = [self.body[:begin], self.values, np.zeros(padding, dtype=np.uint8), self.body[begin:]]
+        layout = self.layout.copy()
+        layout[following] += len(self.values) + padding
+        return ProducerBatch(np.concatenate(parts), layout, self.header)
 
 
 def body_to_arrow(body: Buffer | Bytes, layout: Int64s, columns: int = at.ALL_COLUMNS) -> pa.RecordBatch:

@@ -145,6 +145,12 @@ def finish(crc: np.uint64) -> np.uint64:
     return (crc ^ np.uint64(0xFFFFFFFF)) & np.uint64(0xFFFFFFFF)
 
 
+@compiled("uint64(uint64, view, int64, int64)")
+def extended(crc: np.uint64, data: Bytes, start: int, end: int) -> np.uint64:
+    """Do what `extend` does, for callers that are not compiled."""
+    return extend(crc, data, start, end)
+
+
 @compiled("uint64(view, int64, int64)")
 def checksum(data: Bytes, start: int, end: int) -> np.uint64:
     """Return the CRC32C of `data[start:end]`, uint8. The caller must ensure 0 <= start <= end <= len(data)."""

@@ -91,10 +91,13 @@ def _merge_offsets(
 
 
 @compiled()
-def _merge_data(bodies: Bytes, starts: Int64s, layouts: Int64s, buffer: int, out: Bytes, position: int) -> int:
+def _merge_data(
+    bodies: Bytes, starts: Int64s, layouts: Int64s, buffer: int, out: Bytes, position: int, apart: bool
+) -> int:
     for k in range(len(starts)):
         length = layouts[k, at.FIRST_BUFFER + 2 * buffer + 1]
-        copy(out, position, bodies, starts[k] + layouts[k, at.FIRST_BUFFER + 2 * buffer], length)
+        if not apart:
+            copy(out, position, bodies, starts[k] + layouts[k, at.FIRST_BUFFER + 2 * buffer], length)
         position += length
     return position
 
@@ -111,8 +114,9 @@ def _merge_binary(
     base: int,
     p: int,
     merged: Int64s,
+    apart: bool,
 ) -> int:
-    """Join validity, offsets and data of the binary column with first buffer `first`."""
+    """Join validity, offsets and data of the binary column with first buffer `first`. apart: leave room for the data."""
     begin = p
     if nulls:
         p = _merge_validity(bodies, starts, layouts, rows_at, first, out, p)
@@ -121,7 +125,7 @@ def _merge_binary(
     p = _merge_offsets(bodies, starts, layouts, rows_at, first + 1, out, p)
     _set_buffer(merged, first + 1, begin - base, p - begin)
     begin = p = _pad(p, out)
-    p = _merge_data(bodies, starts, layouts, first + 2, out, p)
+    p = _merge_data(bodies, starts, layouts, first + 2, out, p, apart)
     _set_buffer(merged, first + 2, begin - base, p - begin)
     return _pad(p, out)
 
@@ -138,10 +142,11 @@ def _merge_optional(
     base: int,
     p: int,
     merged: Int64s,
+    apart: bool,
 ) -> int:
     """Join a binary column with a value per row, or write three empty buffers if it is not wanted."""
     if wanted:
-        return _merge_binary(bodies, starts, layouts, at.ROWS, merged[nulls_at], first, out, base, p, merged)
+        return _merge_binary(bodies, starts, layouts, at.ROWS, merged[nulls_at], first, out, base, p, merged, apart)
     for buffer in range(first, first + 3):
         _set_buffer(merged, buffer, p - base, 0)
     return p
@@ -149,7 +154,15 @@ def _merge_optional(
 
 @compiled()
 def _merge(
-    bodies: Bytes, starts: Int64s, layouts: Int64s, headers: Int64s, columns: int, out: Bytes, base: int, merged: Int64s
+    bodies: Bytes,
+    starts: Int64s,
+    layouts: Int64s,
+    headers: Int64s,
+    columns: int,
+    out: Bytes,
+    base: int,
+    merged: Int64s,
+    apart: bool,
 ) -> int:
     merged[:] = 0
     for k in range(len(starts)):
@@ -165,10 +178,10 @@ def _merge(
         _set_buffer(merged, buffer, p - base, end - p)
         p = end
     p = _merge_optional(
-        bodies, starts, layouts, at.KEY_NULLS, at.KEY_VALIDITY, (columns >> 2) & 1, out, base, p, merged
+        bodies, starts, layouts, at.KEY_NULLS, at.KEY_VALIDITY, (columns >> 2) & 1, out, base, p, merged, False
     )
     p = _merge_optional(
-        bodies, starts, layouts, at.VALUE_NULLS, at.VALUE_VALIDITY, (columns >> 3) & 1, out, base, p, merged
+        bodies, starts, layouts, at.VALUE_NULLS, at.VALUE_VALIDITY, (columns >> 3) & 1, out, base, p, merged, apart
     )
     if not (columns >> 4) & 1:
         for buffer in range(at.HEADERS_OFFSETS - 1, at.BUFFERS):
@@ -180,22 +193,24 @@ def _merge(
     _set_buffer(merged, at.HEADERS_OFFSETS, begin - base, p - begin)
     p = _pad(p, out)
     _set_buffer(merged, at.HEADERS_OFFSETS + 1, p - base, 0)
-    p = _merge_binary(bodies, starts, layouts, at.HEADER_ROWS, 0, at.HEADER_KEY_OFFSETS - 1, out, base, p, merged)
-    nulls = merged[at.HEADER_VALUE_NULLS]
-    p = _merge_binary(bodies, starts, layouts, at.HEADER_ROWS, nulls, at.HEADER_VALUE_VALIDITY, out, base, p, merged)
+    first, rows_at = at.HEADER_KEY_OFFSETS - 1, at.HEADER_ROWS
+    p = _merge_binary(bodies, starts, layouts, rows_at, 0, first, out, base, p, merged, False)
+    first, nulls = at.HEADER_VALUE_VALIDITY, merged[at.HEADER_VALUE_NULLS]
+    p = _merge_binary(bodies, starts, layouts, rows_at, nulls, first, out, base, p, merged, False)
     return p - base
 
 
-@compiled("int64(view, int64[::1], int64[:,::1], int64[:,::1], uint8[::1], int64, int64[::1])")
+@compiled("int64(view, int64[::1], int64[:,::1], int64[:,::1], uint8[::1], int64, int64[::1], boolean)")
 def merge_bodies(
-    bodies: Bytes, starts: Int64s, layouts: Int64s, headers: Int64s, out: Bytes, base: int, merged: Int64s
+    bodies: Bytes, starts: Int64s, layouts: Int64s, headers: Int64s, out: Bytes, base: int, merged: Int64s, apart: bool
 ) -> int:
     """Join batch bodies into one Arrow body at `out[base:]`, with absolute offsets, and return its length in bytes.
 
     bodies uint8, starts int64[K] (start of each body), layouts int64[K, LAYOUT_SIZE], headers int64[K, HEADER_FIELDS] with
-    the base offsets assigned. `out` must have room (`merged_bound`). Fills `merged` int64[LAYOUT_SIZE].
+    the base offsets assigned. `out` must have room (`merged_bound`). Fills `merged` int64[LAYOUT_SIZE]. apart: the bodies may lack
+    the bytes of values (`ProducerBatch.values`), for which room is left.
     """
-    return _merge(bodies, starts, layouts, headers, 31, out, base, merged)
+    return _merge(bodies, starts, layouts, headers, 31, out, base, merged, apart)
 
 
 @compiled("int64(view, int64[::1], int64[:,::1], int64, uint8[::1], int64[::1])", allocates=True)
@@ -205,7 +220,7 @@ def merge_columns(bodies: Bytes, starts: Int64s, layouts: Int64s, columns: int, 
     Arguments as in `merge_bodies`. The other columns become empty buffers. Return the length in bytes.
     """
     headers = np.zeros((len(starts), at.HEADER_FIELDS), dtype=np.int64)
-    return _merge(bodies, starts, layouts, headers, columns, out, 0, merged)
+    return _merge(bodies, starts, layouts, headers, columns, out, 0, merged, False)
 
 
 @compiled("int64(int64[:,::1], int64)")

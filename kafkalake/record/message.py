@@ -19,6 +19,9 @@ _VALUES = np.full(256, 255, dtype=np.uint8)
 _VALUES[_ALPHABET] = np.arange(64, dtype=np.uint8)
 _HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
+IN_BODY = -1
+"""In place of a checksum: to be computed of the body."""
+
 OK = 0
 TORN = -1
 """The bytes end before the message does, as after a crash."""
@@ -104,11 +107,14 @@ def _pack_header(headers: Int64s, k: int, scratch: Bytes) -> None:
     store_i32(scratch, 56, headers[k, at.COORDINATOR_EPOCH])
 
 
-@compiled("int64(uint8[::1], int64, int64[::1], int64[:,::1], int64, uint8[::1])")
-def frame(out: Bytes, body_length: int, layout: Int64s, headers: Int64s, codec: int, scratch: Bytes) -> int:
+@compiled("int64(uint8[::1], int64, int64[::1], int64[:,::1], int64, uint8[::1], int64)")
+def frame(
+    out: Bytes, body_length: int, layout: Int64s, headers: Int64s, codec: int, scratch: Bytes, value_sum: int
+) -> int:
     """Write the metadata before a body that is already at `out[metadata_bytes(K):]` and return the message's length.
 
-    `layout` is the stored body's (compressed lengths unless `codec` is NO_CODEC). scratch uint8[>= 60].
+    `layout` is the stored body's (compressed lengths unless `codec` is NO_CODEC). scratch uint8[>= 60]. value_sum: the checksum of
+    the column `value`, `IN_BODY` if its bytes are all in `out`.
     """
     batches = len(headers)
     body = metadata_bytes(batches)
@@ -131,7 +137,10 @@ def frame(out: Bytes, body_length: int, layout: Int64s, headers: Int64s, codec: 
 
     for column in range(at.COLUMNS):
         start, end = _column_range(layout, column, body_length)
-        store_i32(scratch, 4 * column, np.int64(finish(extend(START, out, body + start, body + end))))
+        if 1 << column == at.VALUE_COLUMN and value_sum != IN_BODY:
+            store_i32(scratch, 4 * column, value_sum)
+        else:
+            store_i32(scratch, 4 * column, np.int64(finish(extend(START, out, body + start, body + end))))
     store_i16(scratch, 20, codec)
     store_i32(scratch, 22, batches)
     store_i32(scratch, 26, 0)

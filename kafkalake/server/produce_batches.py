@@ -125,7 +125,7 @@ class BatchReader:
         few = not self._put_off and len(self.batches) < TURN_BATCHES
         if few and (len(records) <= left or len(records) > rules.limits.max_message_bytes):
             try:
-                batch = decode_produced(records, rules.limits, self._now_ms, left)
+                batch = decode_produced(records, rules.limits, self._now_ms, left, is_kept=self._request.body_is_kept)
                 original = self._original(rules, records, batch)
                 if not may_wait(partition, rules.delays):
                     return PendingAppend(partition, batch, original, acks=acks, timeout_ms=self._body.timeout_ms)
@@ -159,7 +159,7 @@ class BatchReader:
             raise TransactionalIdAuthorizationError()
         if batch.header.item(at.PRODUCER_ID) >= OWN_PRODUCER_IDS_FROM:
             raise InvalidProducerIdMappingError("producer ids from 2^62 on are the broker's own")
-        self.bytes += len(batch.body)
+        self.bytes += batch.size
         if rules.codec not in (-1, codec):
             batch.header[at.ATTRIBUTES] = attributes & ~at.ATTRIBUTE_COMPRESSION_MASK | rules.codec
         elif is_as_stored(records, batch):
@@ -196,8 +196,8 @@ class BatchReader:
         while put_off and left > 0 and len(turn) < TURN_BATCHES:
             each = put_off.popleft()
             try:
-                batch = decode_produced(each.records, each.rules.limits, self._now_ms)
-                left -= len(batch.body)
+                batch = decode_produced(each.records, each.rules.limits, self._now_ms, is_kept=True)
+                left -= batch.size
                 turn.append((each, batch))
             except KafkaError as error:
                 turn.append((each, as_value(error)))

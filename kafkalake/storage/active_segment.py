@@ -134,7 +134,7 @@ class ActiveSegment(Segment):
 
     def append(
         self,
-        message: Buffer,
+        parts: Sequence[Buffer],
         base_offset: int,
         records: int,
         next_offset: int,
@@ -142,20 +142,20 @@ class ActiveSegment(Segment):
         largest: int,
         largest_at: int,
     ) -> None:
-        """Write the bytes of one message. `smallest` (NO_TIMESTAMP: none), `largest` (-1: none): timestamps (ms), the latter in the
+        """Write the parts of one message. `smallest` (NO_TIMESTAMP: none), `largest` (-1: none): timestamps (ms), the latter in the
         batch at offset `largest_at`.
 
         Raise `OSError` if I/O fails, leaving the segment unchanged.
         """
-        position = self._write(message)
+        position = self._write(parts)
         if position - self._indexed_at >= self._index_interval_bytes:
             self._index(base_offset, position, self.content.max_timestamp)
         self.content.add(records, next_offset, smallest, largest, largest_at)
-        self._end = position + len(message)
+        self._end = position + sum(map(len, parts))
 
     def append_run(self, messages: Buffer, run: ReplicaRun) -> None:
         """Write the bytes of whole messages, which `run` describes. Raise `OSError` if I/O fails, leaving the segment unchanged."""
-        origin = self._write(messages)
+        origin = self._write((messages,))
         self._index_run(run, origin)
         self.content.add(run.records, run.next_offset, run.min_timestamp, run.max_timestamp, run.max_timestamp_offset)
         self._end = origin + len(messages)
@@ -173,13 +173,16 @@ class ActiveSegment(Segment):
         self.index.extend(entries[0].tobytes())
         self.time_index.extend(entries[1].tobytes())
 
-    def _write(self, data: Buffer) -> int:
+    def _write(self, parts: Sequence[Buffer]) -> int:
         """Write bytes behind the last message and return their position. Raise `OSError` if I/O fails."""
         if not self._end:
             self._create()
         file = self._open_files.get(self.path, write=True)
+        position = self._end
         try:
-            write_all(self._open_files.files, file.descriptor, data, self._end)
+            for part in parts:
+                write_all(self._open_files.files, file.descriptor, part, position)
+                position += len(part)
         except OSError:
             self._cut()
             raise

@@ -64,7 +64,7 @@ class AppendGroup:
         """Return whether `batch` fits. The first one always does."""
         if not self.batches:
             return True
-        return self.bytes + len(batch.body) <= limit_bytes and len(self.batches) < at.MAXIMUM_BATCHES
+        return self.bytes + batch.size <= limit_bytes and len(self.batches) < at.MAXIMUM_BATCHES
 
     def accept(self, number: int, batch: ProducerBatch, producers: Producers) -> Answer:
         """Add batch `number` and return its place, the original's place if it is a duplicate, or its error."""
@@ -107,7 +107,7 @@ class AppendGroup:
         header[at.LEADER_EPOCH] = self.leader_epoch
         last_offset = self.next_offset + last_offset_delta
         self.batches.append(batch)
-        self.bytes += len(batch.body)
+        self.bytes += batch.size
         self.records += records
         self.next_offset = last_offset + 1
         return last_offset

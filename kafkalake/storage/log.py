@@ -197,17 +197,17 @@ class Log(LogFollower):
     def _write(self, group: AppendGroup, aborted: AbortedTransaction | None) -> None:
         """Write a group to the log. Raise `OSError` or KafkaStorageError on failure, with the log unchanged."""
         self._access.check_open()
-        message, smallest = write_message(group.batches, CODECS[self._access.config.segment_compression])
-        active = self._segments.active_for(len(message), group)
+        message = write_message(group.batches, CODECS[self._access.config.segment_compression])
+        active = self._segments.active_for(message.size, group)
         if aborted is not None:
             active.write_aborted([aborted])
             self._segments.durability.file_made()
         active.append(
-            message,
+            message.parts,
             group.base_offset,
             group.records,
             group.next_offset,
-            smallest,
+            message.min_timestamp,
             group.max_timestamp,
             group.max_timestamp_offset,
         )

@@ -30,8 +30,8 @@ def record_loss(
             directory, first_offset, open_files, index_interval_bytes=1 << 62, earlier_max_timestamp=earlier_max
         )
         drop_segment(open_files, segment)
-        message, smallest = write_message([_lost_batch(first_offset, count, leader_epoch)], at.NO_CODEC)
-        segment.append(message, first_offset, 0, first_offset + count, smallest, -1, -1)
+        message = write_message([_lost_batch(first_offset, count, leader_epoch)], at.NO_CODEC)
+        segment.append(message.parts, first_offset, 0, first_offset + count, message.min_timestamp, -1, -1)
         segment.seal()
         open_files.files.sync(open_files.get(segment.path, write=True).descriptor)
         segment.forget()

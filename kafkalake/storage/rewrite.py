@@ -25,7 +25,7 @@ from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.arrow_body import body_from_arrow
 from kafkalake.record.merge import merge_bodies, merged_bound
-from kafkalake.record.message import frame, metadata_bytes
+from kafkalake.record.message import IN_BODY, frame, metadata_bytes
 from kafkalake.record.message_set import CODECS, MessageSet, compress_body, to_arrow
 from kafkalake.storage.active_segment import ActiveSegment, reset_txn_index
 from kafkalake.storage.files import REAL_FILES
@@ -277,7 +277,8 @@ class _Writer:
             empty = layout.reshape(1, -1).copy()
             out = np.empty(start + int(merged_bound(empty, at.ALL_COLUMNS)), dtype=np.uint8)
             nothing: Any = np.zeros(0, dtype=np.uint8)
-            length = int(merge_bodies(nothing, np.zeros(1, dtype=np.int64), empty, headers[:1], out, start, layout))
+            first = np.zeros(1, dtype=np.int64)
+            length = int(merge_bodies(nothing, first, empty, headers[:1], out, start, layout, False))
         else:
             body, layout = body_from_arrow(rows)
             if codec != at.NO_CODEC:
@@ -286,11 +287,11 @@ class _Writer:
             out = np.empty(start + length, dtype=np.uint8)
             out[start:] = body
             smallest = int(rows.column("timestamp").view(pa.int64()).to_numpy().min())
-        end = int(frame(out, length, layout, headers, codec, self._scratch))
+        end = int(frame(out, length, layout, headers, codec, self._scratch, IN_BODY))
         tops = np.where(headers[:, at.RECORDS] > 0, headers[:, at.MAX_TIMESTAMP], -1)
         top = int(np.argmax(tops))
         self.segment.append(
-            memoryview(out.data)[:end],
+            [memoryview(out.data)[:end]],
             int(headers[0, at.BASE_OFFSET]),
             0 if rows is None else rows.num_rows,
             int(headers[-1, at.BASE_OFFSET] + headers[-1, at.LAST_OFFSET_DELTA]) + 1,

@@ -140,9 +140,16 @@ def smallest_timestamp(data: Bytes, starts: Int64s, layouts: Int64s) -> int:
     return int(smallest)
 
 
-@compiled("int64(view, int64[::1], int64[:,::1], int64[:,::1], uint8[::1], int64[::1], int64[::1])")
+@compiled("int64(view, int64[::1], int64[:,::1], int64[:,::1], uint8[::1], int64[::1], int64[::1], boolean)")
 def join_batches(
-    bodies: Bytes, starts: Int64s, layouts: Int64s, headers: Int64s, out: Bytes, merged: Int64s, found: Int64s
+    bodies: Bytes,
+    starts: Int64s,
+    layouts: Int64s,
+    headers: Int64s,
+    out: Bytes,
+    merged: Int64s,
+    found: Int64s,
+    apart: bool,
 ) -> int:
     """Join batches as `merge_bodies` does, behind the room for their message's metadata, and return the length of the body.
 
@@ -153,7 +160,7 @@ def join_batches(
     needed = body + merged_bound(layouts, at.ALL_COLUMNS)
     if needed > len(out):
         return int(-needed)
-    length = merge_bodies(bodies, starts, layouts, headers, out, body, merged)
+    length = merge_bodies(bodies, starts, layouts, headers, out, body, merged, apart)
     found[0] = body
     found[1] = smallest_timestamp(out, found[:1], merged.reshape((1, at.LAYOUT_SIZE)))
     return int(length)

@@ -49,9 +49,9 @@ class StagedWriter:
         """Write one batch. Raise `OSError` if I/O fails."""
         batch.header[at.BASE_OFFSET] = 0
         batch.header[at.LEADER_EPOCH], batch.header[at.BASE_SEQUENCE] = partition, topic
-        message, _ = write_message([batch], at.NO_CODEC)
-        write_all(self._files, self._descriptor, message, self.bytes)
-        self.bytes += len(message)
+        for part in write_message([batch], at.NO_CODEC).parts:
+            write_all(self._files, self._descriptor, part, self.bytes)
+            self.bytes += len(part)
         self.batches += 1
         self.records += batch.rows
 

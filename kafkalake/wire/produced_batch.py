@@ -55,12 +55,15 @@ def decode_produced(
     limits: BatchLimits = DEFAULT_LIMITS,
     now_ms: int | None = None,
     decompressed_bytes_max: int | None = None,
+    *,
+    is_kept: bool = False,
 ) -> ProducerBatch:
     """Decode the one record batch, or batch of columns, of a partition in a Produce request (>= 3). Offsets count from 0.
 
     `header` has the producer's fields. Its `max_timestamp` is computed from the records; the log sets leader epoch and base
     offset. `now_ms` (ms since 1970) is the reference for timestamp limits, which are not checked without it.
-    `decompressed_bytes_max` is a bound below that of `limits`, so that a caller can defer larger batches.
+    `decompressed_bytes_max` is a bound below that of `limits`, so that a caller can defer larger batches. is_kept: `data` stays as
+    it is, so that the batch may refer to it (`ProducerBatch.values`).
 
     Raise, as Kafka does, `CorruptMessageError` (batch length, checksum), `InvalidRecordError` (anything else that is not
     exactly one valid batch), `MessageTooLargeError`, `DecompressedTooLargeError`, `InvalidTimestampError`,
@@ -87,7 +90,7 @@ def decode_produced(
     if magic == wire.MAGIC_2:
         batch = decode_batch(source, 0, length, True, numbers, limit, room_max)
     else:
-        batch = decode_columns(source, numbers, limit, room_max)
+        batch = decode_columns(source, numbers, limit, room_max, is_kept=is_kept)
         _check_size(numbers, limits)
     _check_limits(batch, numbers, limits, now_ms)
     return batch

@@ -163,7 +163,7 @@ def encode_batch(batch: ProducerBatch, codec: int = compression.NONE) -> bytes:
     """
     if codec not in range(len(NAMES)):
         raise UnsupportedCompressionTypeError(f"unknown compression type {codec}")
-    header = batch.header.copy()
+    batch, header = batch.whole(), batch.header.copy()
     header[at.ATTRIBUTES] = (int(header[at.ATTRIBUTES]) & ~at.ATTRIBUTE_COMPRESSION_MASK) | codec
     messages = MessageSet(
         batch.body,

@@ -14,7 +14,7 @@ import pytest
 from faulty_files import FaultyFiles
 from manual_clock import ManualClock
 from partition_logs import accepted, append, open_log, read_all
-from record_batches import simple_batch
+from record_batches import simple_batch, with_values_apart
 
 from kafkalake.errors import KafkaStorageError
 from kafkalake.storage.log import Log
@@ -24,7 +24,9 @@ from kafkalake.storage.verify import verify_partition
 
 
 def batch(number: int, size: int = 400) -> object:
-    return simple_batch([b"%06d" % number + bytes(size)], producer_id=3, epoch=0, sequence=number)
+    """A batch; every other one is written in parts."""
+    made = simple_batch([b"%06d" % number + bytes(size)], producer_id=3, epoch=0, sequence=number)
+    return with_values_apart(made) if number % 2 else made
 
 
 def append_until_full(log: Log, number: int) -> int:

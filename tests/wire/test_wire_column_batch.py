@@ -8,7 +8,9 @@ import mmap
 import random
 import struct
 from collections.abc import Sequence
+from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
@@ -26,6 +28,9 @@ from kafkalake.errors import (
 )
 from kafkalake.record import layout as at
 from kafkalake.record.batch import ProducerBatch
+from kafkalake.record.message_set import OK, scan
+from kafkalake.storage.message_writer import write_message
+from kafkalake.wire import column_batch
 from kafkalake.wire.column_writer import ColumnWriter
 from kafkalake.wire.producer_stamp import stamp_producer
 from kafkalake.wire.record_batch import BatchLimits, decode_fetched, decode_produced, is_as_stored, records_of_columns
@@ -86,6 +91,30 @@ def test_the_same_rows_leave_the_same_bytes_in_the_log(rows: Rows, codec: int, h
     (consumed,) = decode_fetched(records_of_columns(as_columns, codec))
     assert_equal(consumed, batch)
     assert not is_as_stored(as_columns, batch)
+
+
+@examples(100)
+@given(groups=st.lists(st.tuples(ROWS, st.booleans(), st.integers(0, 4)), min_size=1, max_size=4), stored=st.booleans())
+def test_values_that_stay_where_they_were_received_leave_the_same_bytes(
+    groups: list[tuple[Rows, bool, int]], stored: bool
+) -> None:
+    whole, apart = [], []
+    with mock.patch.object(column_batch, "APART_FROM_BYTES", 0):
+        for rows, as_columns, codec in groups:
+            data = encoded(rows, as_columns=as_columns, codec=codec)
+            whole.append(decode_produced(data))
+            apart.append(decode_produced(data, is_kept=True))
+            assert (apart[-1].values is not None) == as_columns
+            assert apart[-1].size == whole[-1].size or as_columns
+            assert_equal(apart[-1].whole(), whole[-1])
+            assert apart[-1].to_arrow().equals(whole[-1].to_arrow())
+    codec = at.ZSTD if stored else at.NO_CODEC
+    expected = b"".join(write_message(whole, codec).parts)
+    message = write_message(apart, codec)
+    assert b"".join(message.parts) == expected
+    assert message.size == len(expected)
+    found = scan(np.frombuffer(expected, dtype=np.uint8), 0, len(expected))
+    assert found.status == OK
 
 
 def outcome(data: bytes, limits: BatchLimits) -> tuple[type[KafkaError], str, object] | None:

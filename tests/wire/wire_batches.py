@@ -102,8 +102,7 @@ def stored(*messages: Sequence[ProducerBatch], first_offset: int = 0, leader_epo
         for batch in batches:
             batch.header[at.BASE_OFFSET], batch.header[at.LEADER_EPOCH] = offset, leader_epoch
             offset += batch.offsets
-        message, _ = write_message(batches, at.NO_CODEC)
-        data += bytes(message)
+        data += b"".join(write_message(batches, at.NO_CODEC).parts)
     found = scan(np.frombuffer(data, dtype=np.uint8), 0, len(data))
     assert found.status == OK
     return found.messages

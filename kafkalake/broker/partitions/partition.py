@@ -412,7 +412,7 @@ class Partition:
         if original is None or result.log_append_time_ms >= 0:  # LogAppendTime: the log sets the timestamps
             self._tail.clear()
             # At least one, also of a marker: whoever waits for bytes hears of it.
-            self.appended_bytes += max(len(pending.batch.body), 1) if pending.batch is not None else 1
+            self.appended_bytes += max(pending.batch.size, 1) if pending.batch is not None else 1
         else:
             self.appended_bytes += len(original)
             self._tail.keep(original, result.base_offset, result.last_offset + 1, self.leader_epoch)
