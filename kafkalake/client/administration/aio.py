@@ -66,6 +66,10 @@ class Admin:
         self._edge = EventLoopEdge(self._core.network, self._clock)
         self._is_closed = False
 
+    def __del__(self) -> None:
+        if not getattr(self, "_is_closed", True):
+            self._edge.abandon(self)
+
     async def __aenter__(self) -> Admin:
         return self
 
@@ -121,17 +125,22 @@ class Admin:
         self, operation: Callable[Concatenate[AdminCall, P], Script[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run an operation and return its result."""
+        self._check_open()
+        self._edge.check_loop()
         script = operation(self._core.begin(), *args, **kwargs)
         try:
             while True:
-                if self._is_closed:
-                    raise ClientClosedError("the administration client is closed")
+                self._check_open()
                 until_ms = next(script)
                 self._edge.schedule()
                 await self._edge.next_turn(max(until_ms - self._clock.monotonic_ms(), 0) / 1000)
         except StopIteration as end:
             found: T = end.value
             return found
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosedError("the administration client is closed")
 
     async def close(self) -> None:
         """Close all connections. Operations that are under way raise `ClientClosedError`."""

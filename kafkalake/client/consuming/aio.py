@@ -60,6 +60,10 @@ class Consumer(ConsumerFace):
         self._is_woken = False
         self._is_closed = False
 
+    def __del__(self) -> None:
+        if not getattr(self, "_is_closed", True):
+            self._edge.abandon(self)
+
     async def __aenter__(self) -> Consumer:
         return self
 
@@ -85,7 +89,7 @@ class Consumer(ConsumerFace):
     def wakeup(self) -> None:
         """Have the call that waits, or the next one that would, raise `WakeupError`."""
         self._is_woken = True
-        self._edge.schedule()
+        self._edge.wake_up()
 
     async def commit(self, offsets: GivenOffsets | None = None, timeout_s: float | None = None) -> None:
         """Commit offsets, or all positions, see `kafkalake.Consumer`."""
@@ -133,15 +137,21 @@ class Consumer(ConsumerFace):
         """Commit if that is automatic, leave the group, and close all connections. Waits up to 30 s without a timeout."""
         if self._is_closed:
             return
+        if self._edge.is_over:
+            self._end()
+            return
         self._check_user()
         self._is_woken = False
         timeout_ms = round((_CLOSE_S if timeout_s is None else timeout_s) * 1000)
         try:
             await self._run(self._calls.close(timeout_ms))
         finally:
-            self._is_closed = True
-            self._core.close()
-            self._edge.close()
+            self._end()
+
+    def _end(self) -> None:
+        self._is_closed = True
+        self._core.close()
+        self._edge.close()
 
     # How calls wait
 
@@ -152,6 +162,7 @@ class Consumer(ConsumerFace):
         yield
 
     def _check_user(self) -> None:
+        self._edge.check_loop()
         if self._user not in (None, asyncio.current_task()):
             raise IllegalStateError("another task uses the consumer: only wakeup may be called by several")
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import warnings
 from collections.abc import Callable, Sequence
 from typing import cast
 
 from kafkalake.buffers import Buffer
 from kafkalake.client.address import reason, unreachable
+from kafkalake.client.errors import IllegalStateError
 from kafkalake.client.network.machine import Action, Connect, Machine, Write
 from kafkalake.clock import Clock
 from kafkalake.errors import BrokerUnavailableError, ConnectionLostError, as_value
@@ -56,7 +59,7 @@ class _Link(asyncio.BufferedProtocol):
 
 
 class EventLoopEdge:
-    """See the module. All methods are called on the loop."""
+    """See the module. All methods are called on the loop, `wake_up` and `abandon` excepted."""
 
     def __init__(
         self, machine: Machine, clock: Clock, failed: Callable[[Exception], None] = lambda error: None
@@ -77,6 +80,24 @@ class EventLoopEdge:
         if not self._is_scheduled and not self._is_closed:
             self._is_scheduled = True
             self._loop.call_soon(self.turn)
+
+    def wake_up(self) -> None:
+        """Have `next_turn` return soon. From any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self.turn)
+
+    def check_loop(self) -> None:
+        """Raise `IllegalStateError` if another event loop runs than that of the client, which may be over."""
+        if asyncio.get_running_loop() is not self._loop:
+            over = ", which is closed" if self.is_over else ""
+            raise IllegalStateError(
+                f"the client was made on another event loop{over}: each loop needs a client of its own"
+            )
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the client's event loop is closed."""
+        return self._loop.is_closed()
 
     def turn(self) -> None:
         """Do what the machine decides on now, and come back when something is due."""
@@ -121,8 +142,21 @@ class EventLoopEdge:
         if self._timer is not None:
             self._timer.cancel()
         links, self._links = self._links, {}
-        for link in links.values():
-            link.drop()
+        waiting, self._waiting = self._waiting, []
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all connections
+            for link in links.values():
+                link.drop()
+            for turned in waiting:
+                if not turned.done():
+                    turned.set_result(None)
+
+    def abandon(self, client: object) -> None:
+        """Warn that a client was dropped without having been closed, and close its connections. From any thread."""
+        warnings.warn(
+            f"unclosed {type(client).__module__}.{type(client).__name__}", ResourceWarning, stacklevel=3, source=client
+        )
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.close)
 
     def opened(self, node_id: int, link: _Link) -> None:
         """Report an open connection."""

@@ -37,10 +37,11 @@ T = TypeVar("T")
 class Delivery:
     """The delivery of one record: `await` it for the record's metadata."""
 
-    __slots__ = ("_future",)
+    __slots__ = ("_edge", "_future")
 
-    def __init__(self, future: RecordFuture) -> None:
+    def __init__(self, future: RecordFuture, edge: EventLoopEdge) -> None:
         self._future = future
+        self._edge = edge
 
     @property
     def is_done(self) -> bool:
@@ -49,6 +50,7 @@ class Delivery:
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
         if not self._future.is_done:
+            self._edge.check_loop()
             yield from _ended(self._future.add_done_callback).__await__()
         return self._future.get(0)
 
@@ -56,13 +58,15 @@ class Delivery:
 class ArrowDelivery:
     """The delivery of the records of a `send_arrow`: `await` it for their places."""
 
-    __slots__ = ("_future",)
+    __slots__ = ("_edge", "_future")
 
-    def __init__(self, future: ArrowFuture) -> None:
+    def __init__(self, future: ArrowFuture, edge: EventLoopEdge) -> None:
         self._future = future
+        self._edge = edge
 
     def __await__(self) -> Generator[object, None, list[BatchMetadata]]:
         if not self._future.is_done:
+            self._edge.check_loop()
             yield from _ended(self._future.add_done_callback).__await__()
         return self._future.get(0)
 
@@ -103,6 +107,10 @@ class Producer:
         self._is_closed = False
         self._edge.schedule()
 
+    def __del__(self) -> None:
+        if not getattr(self, "_is_closed", True):
+            self._edge.abandon(self)
+
     async def __aenter__(self) -> Producer:
         return self
 
@@ -135,7 +143,7 @@ class Producer:
             future = await self._append_with_room(
                 lambda: self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
             )
-        return Delivery(future)
+        return Delivery(future, self._edge)
 
     async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **others: Any) -> RecordMetadata:
         """Send a record and return its metadata once it is delivered. See `send`."""
@@ -153,7 +161,7 @@ class Producer:
             if batch is None:
                 batch = await self._append_with_room(partial(self._core.try_append_encoded, queues, encoded))
             batches.append(batch)
-        return ArrowDelivery(ArrowFuture(batches))
+        return ArrowDelivery(ArrowFuture(batches), self._edge)
 
     # Transactions, see `kafkalake.Producer`
 
@@ -215,6 +223,7 @@ class Producer:
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send all batches now, and return when the records sent before are delivered or failed. Raise `ClientTimeoutError`."""
+        self._edge.check_loop()
         batches = self._accumulator.begin_flush()
         try:
             async with asyncio.timeout(timeout_s):
@@ -229,9 +238,12 @@ class Producer:
         """Deliver what was sent, up to `timeout_s` (None: `delivery.timeout.ms` decides), fail the rest, and end."""
         if self._is_closed:
             return
+        if not self._edge.is_over:
+            self._edge.check_loop()
         self._is_closed = True
         try:
-            await self.flush(timeout_s)
+            if not self._edge.is_over:
+                await self.flush(timeout_s)
         except ClientTimeoutError:
             pass
         finally:
@@ -251,6 +263,7 @@ class Producer:
             raise as_value(self._failure)
         if self._is_closed:
             raise ClientClosedError("the producer is closed")
+        self._edge.check_loop()
 
     def _failed(self, error: Exception) -> None:
         logger.error("the producer has failed", exc_info=error)
