@@ -18,7 +18,15 @@ LONGEST_LINE_BYTES = 64 * 1024 * 1024
 
 
 def read_lines(descriptor: int, progress: Callable[[int], None] = lambda _: None) -> Iterator[list[bytes]]:
-    """Yield lists of lines, one list per read. `progress` is called with the bytes read so far.
+    """Yield lists of lines, one list per read. See `read_blocks`."""
+    for block in read_blocks(descriptor, progress):
+        lines = block.split(b"\n")
+        lines.pop()
+        yield lines
+
+
+def read_blocks(descriptor: int, progress: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
+    """Yield whole lines, each with a line feed, as many as a read has. `progress` is called with the bytes read so far.
 
     Raise `Failure` for a line of more than 64 MiB.
     """
@@ -34,14 +42,14 @@ def read_lines(descriptor: int, progress: Callable[[int], None] = lambda _: None
         chunk = rest + chunk if rest else chunk
         if b"\r\n" in chunk:
             chunk = chunk.replace(b"\r\n", b"\n")
-        lines = chunk.split(b"\n")
-        rest = lines.pop()
+        end = chunk.rfind(b"\n") + 1
+        rest = chunk[end:]
         if len(rest) > LONGEST_LINE_BYTES:
             raise Failure(f"a line has more than {LONGEST_LINE_BYTES >> 20} MiB; is this a text file?")
-        if lines:
-            yield lines
+        if end:
+            yield chunk[:end]
     if rest:
-        yield [rest.removesuffix(b"\r")]
+        yield rest.removesuffix(b"\r") + b"\n"
 
 
 def is_waiting(descriptor: int) -> bool:

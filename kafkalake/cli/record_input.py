@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from kafkalake.cli.bad_lines import BadLines
 from kafkalake.cli.csv_input import CsvFile
 from kafkalake.cli.json_input import as_bytes, field_of, headers_of, milliseconds, parse_line, text_or_bytes, typed_key
-from kafkalake.cli.lines import read_lines
+from kafkalake.cli.lines import read_blocks, read_lines
 from kafkalake.cli.output import Failure
 from kafkalake.close_names import did_you_mean
 from kafkalake.config.value_schema import BINARY
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from kafkalake.reader.avro_of_json import AvroOfJson
 
 ROWS_PER_BATCH = 32_768
+_LINE_FEED = ord("\n")
 _TIMESTAMP = SCHEMA.field("timestamp").type
 _HEADERS = SCHEMA.field("headers").type
 _JSON_NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?"
@@ -89,6 +91,9 @@ def from_lines(
     """Yield a record per line, from line `from_line`. Lines without the separator go to `bad`. Raise `Failure` if that ends it."""
     separator = key_separator.encode() if key_separator else None
     null = null_marker.encode() if null_marker is not None else None
+    if separator is None:
+        yield from _whole_lines(descriptor, null, from_line, progress)
+        return
     number = 0
     for lines in read_lines(descriptor, progress):
         first = number + 1
@@ -99,26 +104,50 @@ def from_lines(
         lines = lines[passed_over:]
         first += passed_over
         problem = None
-        keys: Sequence[bytes | None] = [None] * len(lines)
-        values: Sequence[bytes | None] = lines
-        if separator is not None:
-            parts = []
-            for index, line in enumerate(lines):
-                part = line.partition(separator)
-                if part[1]:
-                    parts.append(part)
-                    continue
-                failure = Failure(f"line {first + index} has no key separator '{key_separator}'")
-                problem = bad.take(failure, line, first + index)
-                if problem is not None:
-                    break
-            keys = [None if key == null else key for key, _, _ in parts]
-            values = [value for _, _, value in parts]
-        if null is not None:
-            values = [None if value == null else value for value in values]
-        yield _batch(keys, values)
+        parts = []
+        for index, line in enumerate(lines):
+            part = line.partition(separator)
+            if part[1]:
+                parts.append(part)
+                continue
+            failure = Failure(f"line {first + index} has no key separator '{key_separator}'")
+            problem = bad.take(failure, line, first + index)
+            if problem is not None:
+                break
+        yield _batch(
+            [None if key == null else key for key, _, _ in parts],
+            [None if value == null else value for _, _, value in parts],
+        )
         if problem is not None:
             raise problem
+
+
+def _whole_lines(
+    descriptor: int, null: bytes | None, from_line: int, progress: Callable[[int], None]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the lines as values, without an object for each. null: the line that stands for no value."""
+    import pyarrow.compute as pc
+
+    number = 0
+    for block in read_blocks(descriptor, progress):
+        values = _lines_of(block)
+        skipped = min(max(from_line - number - 1, 0), len(values))
+        number += len(values)
+        values = values.slice(skipped)
+        if null is not None:
+            values = pc.if_else(pc.equal(values, pa.scalar(null, pa.binary())), pa.scalar(None, pa.binary()), values)
+        if len(values):
+            yield pa.RecordBatch.from_arrays([pa.nulls(len(values), pa.binary()), values], names=["key", "value"])
+
+
+def _lines_of(block: bytes) -> pa.BinaryArray:
+    """Return lines, each with a line feed, as values without it."""
+    data = np.frombuffer(block, np.uint8)
+    is_end = data == _LINE_FEED
+    ends = np.flatnonzero(is_end)
+    offsets = np.zeros(len(ends) + 1, dtype=np.int32)
+    offsets[1:] = ends - np.arange(len(ends))
+    return pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data[~is_end])])
 
 
 def from_json_lines(

@@ -78,6 +78,8 @@ def text_formatter(properties: TextProperties, fields: RecordFields | None = Non
     end, null = p.line_separator.encode(), p.null_literal.encode()
 
     def values(fetched: ConsumedRecords) -> bytes:
+        if fields is None or not fields.is_avro:
+            return _joined(fetched.records.column("value"), end, null)
         return b"".join([(null if value is None else value) + end for value in _shown_values(fetched, fields)])
 
     def parts(fetched: ConsumedRecords) -> bytes:
@@ -191,6 +193,20 @@ def _shown_values(fetched: ConsumedRecords, fields: RecordFields | None) -> list
     if fields is None or not fields.is_avro:
         return values
     return [value if text is None else text for value, text in zip(values, fields.texts(column), strict=True)]
+
+
+def _joined(values: pa.BinaryArray, end: bytes, null: bytes) -> bytes:
+    """Return the values behind each other, each with `end`, without an object for each."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    filled = values.fill_null(null) if values.null_count else values
+    ends, nothing = pa.scalar(end, pa.binary()), pa.scalar(b"", pa.binary())
+    joined = pc.binary_join_element_wise(filled, ends, nothing)
+    _, offsets, data = joined.buffers()
+    first, last = np.frombuffer(offsets, np.int32)[[joined.offset, joined.offset + len(joined)]].tolist()
+    return b"" if data is None else bytes(data[first:last])
 
 
 def _columns(fetched: ConsumedRecords, p: TextProperties, fields: RecordFields | None) -> list[Sequence[bytes]]:
