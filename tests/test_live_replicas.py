@@ -16,7 +16,7 @@ from replicated_lake import ReplicatedLake, replicated_clicks
 from kafkalake.cluster.image import NO_LEADER, ClusterImage, PartitionRegistration
 from kafkalake.dataset import topic_reader
 from kafkalake.errors import LakeError
-from kafkalake.reader import live_partitions
+from kafkalake.reader import live_partitions, snapshot
 from kafkalake.reader.live_partitions import LivePartition, LivePartitions
 from kafkalake.reader.watermarks import is_settled, watermark_limit, with_known_watermarks
 from kafkalake.spark.planner.tables import load_table
@@ -102,6 +102,26 @@ def test_a_segment_that_delta_has_and_the_leader_has_not_sealed_yet_is_read_up_t
     path = lake.directory_of(1, "clicks") / f"{20:020d}.arrow"
     path.write_bytes(path.read_bytes() + b"the beginning of a message")
     assert values(lake) == numbers(30)
+
+
+def test_a_replica_that_is_removed_between_two_looks_at_its_files_is_read_elsewhere(
+    lake: ReplicatedLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.roll("clicks")  # its last segment is sealed, and Delta does not have it yet
+    here, list_files = lake.directory("clicks"), snapshot.file_names
+    removed = here.with_name("clicks-0.removed-delete")
+
+    def list_and_remove(directory: Path) -> list[str]:
+        found = list_files(directory)
+        if directory == here:
+            lake.elect("clicks", 1)
+            lake.change_state(1, "clicks", leader_epoch=1)
+            here.rename(removed)
+        return found
+
+    monkeypatch.setattr(snapshot, "file_names", list_and_remove)
+    assert values(lake) == numbers(30)
+    removed.rename(here)  # where the lake closes its log
 
 
 @pytest.mark.parametrize("unpublished", [[0], [1], [0, 1]])

@@ -292,6 +292,11 @@ def _missing(topic: str, partition: int, first: int, end: int) -> str:
 
 
 def _with_size(segment: SegmentFile) -> SegmentFile:
+    """Return a segment with the size of its file. Raise `LakeError` if that is not there any more."""
     if segment.size >= 0:
         return segment
-    return SegmentFile(segment.base_offset, segment.next_offset, segment.path, os.path.getsize(segment.path))
+    try:
+        size = os.path.getsize(segment.path)
+    except OSError as error:
+        raise LakeError(f"{segment.path} was removed while it was looked at: {error.strerror or error}") from error
+    return SegmentFile(segment.base_offset, segment.next_offset, segment.path, size)
