@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,22 @@ class _Transaction:
     cancels: list[tuple[Cancel, int]] = field(default_factory=list)
 
 
+class _SomeRows(NamedTuple):
+    """Rows behind each other, with those columns of which entries and cancels are made."""
+
+    offsets: Int64s
+    timestamps: Int64s
+    headers: pa.ListArray
+    fields: Fields
+
+    def entries(self, rows: Mask) -> Entries:
+        """Return the entries of those rows for which the mask is set."""
+        found = np.empty((int(np.count_nonzero(rows)), 3), dtype=np.int64)
+        found[:, DUE], found[:, OFFSET] = self.timestamps[rows], self.offsets[rows]
+        found[:, ORDER] = self.fields["order"][rows]
+        return found
+
+
 class _Rows:
     """The rows of a message set with their columns."""
 
@@ -83,12 +100,16 @@ class _Rows:
         of_copies[self.batch_of_row[(kinds == Kind.FINISHED) & (flags == Reason.CARRIED)]] = True
         self.is_carried: Mask = of_copies[self.batch_of_row]
 
+    def between(self, begin: int, end: int) -> _SomeRows:
+        """Return the rows at offsets from `begin` to before `end`, at the cost of those only."""
+        first, last = np.searchsorted(self.offsets, (begin, end)).tolist()
+        some = slice(first, last)
+        headers = self.headers.slice(first, last - first)
+        return _SomeRows(self.offsets[some], self.timestamps[some], headers, self.fields[some])
+
     def entries(self, rows: Mask) -> Entries:
         """Return the entries of some rows."""
-        found = np.empty((int(np.count_nonzero(rows)), 3), dtype=np.int64)
-        found[:, DUE], found[:, OFFSET] = self.timestamps[rows], self.offsets[rows]
-        found[:, ORDER] = self.fields["order"][rows]
-        return found
+        return _SomeRows(self.offsets, self.timestamps, self.headers, self.fields).entries(rows)
 
     def firsts_of_batches(self) -> Fields:
         """Return the fields of the first row of each batch."""
@@ -148,9 +169,10 @@ class JournalState:
         return entries
 
     @staticmethod
-    def _cancels_in(rows: _Rows, among: Mask) -> list[tuple[Cancel, int]]:
+    def _cancels_in(rows: _Rows | _SomeRows, among: Mask | None = None) -> list[tuple[Cancel, int]]:
         found = []
-        for row in np.flatnonzero((rows.fields["kind"] == Kind.CANCEL) & among).tolist():
+        is_cancel = rows.fields["kind"] == Kind.CANCEL
+        for row in np.flatnonzero(is_cancel if among is None else is_cancel & among).tolist():
             fields = rows.fields[row]
             cancel = Cancel(source_of(fields), read_tail(rows.headers, row), int(fields["order"]))
             found.append((cancel, int(rows.offsets[row])))
@@ -164,9 +186,9 @@ class JournalState:
             producer_id, base = header[at.PRODUCER_ID], header[at.BASE_OFFSET]
             if not header[at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL:
                 opened = self._transactions.setdefault(producer_id, _Transaction(base))
-                within = (rows.offsets >= base) & (rows.offsets <= base + header[at.LAST_OFFSET_DELTA])
-                opened.entries.append(rows.entries(within & (rows.fields["kind"] == Kind.WAITING)))
-                opened.cancels += self._cancels_in(rows, within)
+                of_batch = rows.between(base, base + header[at.LAST_OFFSET_DELTA] + 1)
+                opened.entries.append(of_batch.entries(of_batch.fields["kind"] == Kind.WAITING))
+                opened.cancels += self._cancels_in(of_batch)
                 continue
             ended = self._transactions.pop(producer_id, None)
             if ended is not None and header[at.CONTROL_TYPE] == 1:
