@@ -1,12 +1,17 @@
-"""How many examples hypothesis tries: as many as a test says, or a handful with the profile of `scripts/test --fast`."""
+"""How many examples hypothesis tries: as many as a test says in `scripts/soak`, half of many of them in a run of all tests, and a
+handful with the profile of `scripts/test --fast`.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from hypothesis import settings
+from long_runs import ALL
 
 FAST = "fast"
+FEW = 50
+"""So many are tried wherever there is time."""
 
 
 def register_profiles() -> None:
@@ -18,4 +23,6 @@ def examples(count: int, **others: Any) -> settings:
     """Return settings of `count` examples, of no more than the profile's where it is the fast one, and no deadline."""
     if settings.get_current_profile_name() == FAST:
         count = min(count, settings.default.max_examples)
+    elif not ALL and count > FEW:
+        count = max(FEW, count // 2)
     return settings(**{"max_examples": count, "deadline": None, **others})

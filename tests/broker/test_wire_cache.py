@@ -51,7 +51,7 @@ def numbered(sizes: list[tuple[int, int]]) -> list[Batch]:
     return batches
 
 
-@examples(300, deadline=200)
+@examples(300)
 @given(
     st.lists(st.tuples(st.integers(1, 5), st.integers(1, 40_000)), min_size=1, max_size=40),
     st.integers(0, 300),

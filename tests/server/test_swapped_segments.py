@@ -11,6 +11,7 @@ import confluent_kafka
 import pytest
 from kafka_clients import Confluent, Record, create_topic
 from kafka_reference import Kafkalake
+from long_runs import first_of
 from rewritten_segments import rewritten
 from waiting import wait_until
 
@@ -55,7 +56,7 @@ def planned(lake: Path) -> tuple[int, set[str]]:
     return snapshot.start_offset, {Path(segment.path).name for segment in snapshot.segments}
 
 
-@pytest.mark.parametrize("stopped", ["running", "stopped", "killed"])
+@pytest.mark.parametrize("stopped", first_of(["running", "killed", "stopped"], 2))
 def test_every_reader_follows_a_swap_and_the_old_files_go(
     kafkalake_broker: Callable[..., Kafkalake], stopped: str
 ) -> None:

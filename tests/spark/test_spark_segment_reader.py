@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from lake_catalog import with_catalog
-from long_runs import first_of
+from long_runs import ALL, first_of
 from pyspark.sql import DataFrame, SparkSession
 from record_batches import record_batch
 from written_lake import ABORT, COMMIT, WrittenLake
@@ -134,8 +134,17 @@ def in_python(
     return as_rows(pa.Table.from_batches([batch for group in groups for batch in reader.read(group)], KAFKA_SCHEMA))
 
 
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize(
+    ("topic", "isolation"),
+    # What is committed is found in the same way in segments of every kind.
+    first_of(
+        [
+            *((topic, "read_uncommitted") for topic in TOPICS),
+            *((topic, "read_committed") for topic in sorted(TOPICS, key=lambda topic: topic != "plain")),
+        ],
+        len(TOPICS) + 1,
+    ),
+)
 def test_both_readers_give_the_same_records(spark: SparkSession, lake: WrittenLake, topic: str, isolation: str) -> None:
     expected = in_python(lake, topic, isolation=isolation)
     assert {row["timestampType"] for row in expected} == {int(topic == "append-time")}
@@ -186,10 +195,10 @@ def test_damaged_segments_give_right_records_or_an_error(spark: SparkSession, tm
     expected = in_python(lake, "clicks")
     frame = read(spark, lake, "clicks")
     randomness = random.Random(3)
-    positions = randomness.sample(range(len(data)), 20)
+    positions = randomness.sample(range(len(data)), 20 if ALL else 10)
     damaged = [data[:i] + bytes([data[i] ^ 0x10]) + data[i + 1 :] for i in positions]
     failed = 0
-    for content in [*damaged, *(data[:length] for length in randomness.sample(range(len(data)), 6))]:
+    for content in [*damaged, *(data[:length] for length in randomness.sample(range(len(data)), 6 if ALL else 4))]:
         segment.write_bytes(content)
         try:
             found = in_spark(frame)
@@ -198,7 +207,7 @@ def test_damaged_segments_give_right_records_or_an_error(spark: SparkSession, tm
             failed += 1
         else:
             assert found == expected
-    assert failed > 10
+    assert failed > len(damaged) // 2
     segment.write_bytes(data)
     lake.close()
 
