@@ -19,7 +19,7 @@ from kafkalake.broker.partitions.leader_replicas import AskedSegment, SegmentPar
 from kafkalake.broker.partitions.segment_copies import PARTS_MAX, SegmentCopies
 from kafkalake.buffers import Buffer
 from kafkalake.config.layers import Settings
-from kafkalake.errors import ConnectionLostError, KafkaLakeError, OffsetOutOfRangeError
+from kafkalake.errors import ConnectionLostError, OffsetOutOfRangeError
 from kafkalake.storage.replica_read import NEVER, SegmentRef
 
 Change = Callable[[SegmentPart], SegmentPart]
@@ -58,7 +58,7 @@ class HeldParts(LeadersHere):
         if self._answers and not self._answers[0].done():
             self._answers[0].set_result(change)
 
-    def fail(self, error: type[KafkaLakeError]) -> None:
+    def fail(self, error: type[Exception]) -> None:
         """Fail all parts."""
         for each in self._answers:
             if not each.done():
@@ -131,13 +131,16 @@ def test_two_parts_are_asked_for_at_a_time_and_the_next_segment_while_one_is_ver
     run(test)
 
 
-def test_parts_that_fail_while_two_are_asked_for_are_asked_for_again_however_often(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [ConnectionLostError, MemoryError])
+def test_parts_that_fail_while_two_are_asked_for_are_asked_for_again_however_often(
+    tmp_path: Path, error: type[Exception]
+) -> None:
     async def test() -> None:
         copied = Copied(tmp_path)
         for _ in range(PARTS_MAX // 2 + 1):
             await copied.until_two_are_asked()
             first = copied.leaders.held[0]
-            copied.leaders.fail(ConnectionLostError)
+            copied.leaders.fail(error)
             await copied.pairs.pass_pause(copied.follower)
             await copied.pairs.until(lambda first=first: copied.leaders.held == [first])
         await copied.end()

@@ -358,8 +358,8 @@ class _Fetcher:
         error: KafkaLakeError | None = None
         try:
             await self._fetchers.copies.copy(follower, segment.base_offset, segment.generation)
-        except KafkaLakeError as failed:
-            error = as_value(failed)
+        except Exception as failed:
+            error = _value_of(failed, follower)
         if self._followers.get(follower.replica) is follower:
             if isinstance(error, DivergedLogError):
                 self._refill(follower, error)
@@ -386,6 +386,8 @@ class _Fetcher:
         except KafkaStorageError as error:
             if self._followers.get(follower.replica) is follower:
                 self._fetchers.take_offline(follower, as_value(error))
+        except Exception as error:
+            self._put_off(follower, _value_of(error, follower))
         asyncio.get_running_loop().call_soon(self.wake)  # when this task has ended
 
     def _put_off(self, follower: Follower, error: KafkaLakeError) -> None:
@@ -412,9 +414,14 @@ def _take(follower: Follower, fetched: FetchedReplica) -> KafkaLakeError | None:
     """Apply an answer, and return its error as a value: one partition's error concerns no other."""
     try:
         follower.take(fetched)
-    except KafkaLakeError as error:
-        return as_value(error)
     except Exception as error:
-        logger.exception("answer not applied partition=%s", follower.name)
-        return KafkaError(str(error))
+        return _value_of(error, follower)
     return None
+
+
+def _value_of(error: Exception, follower: Follower) -> KafkaLakeError:
+    """Return an error as a value. One that nobody expects is logged: its partition is fetched again, too."""
+    if isinstance(error, KafkaLakeError):
+        return as_value(error)
+    logger.error("unexpected error of a follower partition=%s", follower.name, exc_info=error)
+    return KafkaError(repr(error))
