@@ -51,6 +51,7 @@ MEASURES = {
             "replicated-large",
             "replicated-p99",
             "cluster-cpu",
+            "cluster-cpu-per-broker",
             "cluster-transactions",
             "replica-refilled",
         ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from contract.wire_client import WireClient
 from kafka_reference import BROKERS, BrokerProcess, Cluster, create_topic
@@ -42,7 +42,12 @@ def measure(plan: Plan) -> Iterator[Row]:
         if plan.wants("replicated-p99"):
             yield _latency(plan, pair)
         if plan.wants("cluster-cpu"):
-            yield _cluster_cpu(plan, pair)
+            load = _Load(6, plan.size(3_000_000, 300_000))
+            yield _cluster_cpu(plan, pair, "cluster-cpu", "the same 6 partitions, default settings", load, load)
+        if plan.wants("cluster-cpu-per-broker"):
+            title = "6 partitions, 40,000 records/s a broker, `linger.ms=5`"
+            one, three = (_Load(6 * many, plan.size(600_000, 200_000) * many, 40_000 * many) for many in (1, BROKERS))
+            yield _cluster_cpu(plan, pair, "cluster-cpu-per-broker", title, one, three)
         if plan.wants("cluster-transactions"):
             yield _transactions(plan, pair)
         if plan.wants("replica-refilled"):
@@ -84,31 +89,47 @@ def _produce(
     )
 
 
-def _cluster_cpu(plan: Plan, clusters_of_three: tuple[Cluster, Cluster]) -> Row:
-    """What three brokers take in processor time for a GB, against one: they get smaller requests."""
-    key, partitions, records = "cluster-cpu", 6, plan.size(3_000_000, 300_000)
+class _Load(NamedTuple):
+    """What is produced to a topic, with `linger.ms=5`, Kafka's default. rate: records a second, -1: as many as possible."""
+
+    partitions: int
+    records: int
+    rate: int = -1
+
+
+def _cluster_cpu(
+    plan: Plan, clusters_of_three: tuple[Cluster, Cluster], key: str, what: str, of_one: _Load, of_three: _Load
+) -> Row:
+    """What three brokers take in processor time for a GB, against one.
+
+    With the same load in all, each of three brokers gets as many requests as one alone, with fewer batches in each. With the same
+    load a broker the requests are alike, and what is left is what it costs to be a cluster.
+    """
     cost = Cost("GB")
 
-    def cost_of(brokers: BrokerProcess | Cluster) -> float:
-        with costing(cost, brokers, records * RECORD_BYTES / 1e9):
-            kafka_tools.produce(brokers.bootstrap_servers, key, records=records)
+    def cost_of(brokers: BrokerProcess | Cluster, load: _Load) -> float:
+        settings = {"linger.ms": "5"}
+        with costing(cost, brokers, load.records * RECORD_BYTES / 1e9):
+            kafka_tools.produce(
+                brokers.bootstrap_servers, key, records=load.records, throughput=load.rate, settings=settings
+            )
         return cost.seconds[brokers.name][-1]
 
     with plan.brokers() as singles:
         for cluster, single in zip(clusters_of_three, singles, strict=True):
             progress(f"{key}: warming {cluster.name}")
-            create_topic(single, key, partitions=partitions, timeout_s=TIMEOUT_S)
-            create_topic(cluster.brokers[0], key, partitions=partitions, timeout_s=TIMEOUT_S)
-            cost_of(single)
-            cost_of(cluster)
+            create_topic(single, key, partitions=of_one.partitions, timeout_s=TIMEOUT_S)
+            create_topic(cluster.brokers[0], key, partitions=of_three.partitions, timeout_s=TIMEOUT_S)
+            cost_of(single, of_one)
+            cost_of(cluster, of_three)
 
         def work(cluster: Cluster) -> float:
             single = singles[clusters_of_three.index(cluster)]
-            return cost_of(cluster) / cost_of(single)
+            return cost_of(cluster, of_three) / cost_of(single, of_one)
 
         ours, theirs = take_turns(key, plan.rounds, clusters_of_three, work, "x")
-    title = f"produce to {partitions} partitions, default settings: CPU s/GB of three brokers against one's"
-    row = compare_times(key, title, ours, theirs, at_least=1.0, unit="x", records=records)
+    title = f"produce to {what}: CPU s/GB of three brokers against one's"
+    row = compare_times(key, title, ours, theirs, at_least=1.0, unit="x", records=of_three.records, rate=of_three.rate)
     return limited(row, 1.15)
 
 
