@@ -7,7 +7,7 @@ equal. Tagged fields (none are known) are skipped. Source: ProduceRequest in Kaf
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 from uuid import UUID
 
 from kafkalake.errors import InvalidRequestError
@@ -26,6 +26,7 @@ _ACKS_TIMEOUT = struct.Struct(">hi")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _INDEX_LENGTH = struct.Struct(">ii")
+_UUID = struct.Struct("16s")
 _ONE_BYTE_MAX = 127
 """Largest varint of one byte."""
 
@@ -78,6 +79,17 @@ def _check(count: int, frame: memoryview, position: int) -> None:
         raise InvalidRequestError(f"{count} elements or bytes are announced at byte {position} of {len(frame)}")
 
 
+def _refuse_count(count: int, frame: memoryview, position: int) -> NoReturn:
+    """Raise the error of a count that is negative, more than the bytes left, or else more than the caller's bound."""
+    _check(count, frame, position)
+    raise ManyPartitionsError
+
+
+def _read_count(frame: memoryview, position: int) -> tuple[int, int]:
+    count, position = read_unsigned_varint(frame, position)
+    return count - 1, position
+
+
 def _read_flexible(frame: memoryview, position: int, version: int, left: int) -> tuple[ProduceBody, int]:
     """Decode the flexible versions. A varint of one byte, the common case, is read in place, and so is an empty tag section."""
     length = frame[position]
@@ -90,18 +102,18 @@ def _read_flexible(frame: memoryview, position: int, version: int, left: int) ->
         transactional_id = str(frame[position : position + length - 1], "utf-8")
         position += length - 1
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
-    count, position = read_unsigned_varint(frame, position + 6)
-    count -= 1
+    count = frame[position + 6] - 1
+    position += 7
+    if count >= _ONE_BYTE_MAX:
+        count, position = _read_count(frame, position - 1)
+    if not 0 <= count <= left:
+        _refuse_count(count, frame, position)
     left -= count
-    _check(count, frame, position)
-    if left < 0:
-        raise ManyPartitionsError
     topics = []
     for _ in range(count):
         name = topic_id = None
         if version >= 13:
-            _check(16, frame, position)
-            topic_id = uuid_of(bytes(frame[position : position + 16]))
+            topic_id = uuid_of(_UUID.unpack_from(frame, position)[0])
             position += 16
         else:
             length = frame[position]
@@ -111,12 +123,13 @@ def _read_flexible(frame: memoryview, position: int, version: int, left: int) ->
             _check(length - 1, frame, position)
             name = str(frame[position : position + length - 1], "utf-8")
             position += length - 1
-        inner, position = read_unsigned_varint(frame, position)
-        inner -= 1
+        inner = frame[position] - 1
+        position += 1
+        if inner >= _ONE_BYTE_MAX:
+            inner, position = _read_count(frame, position - 1)
+        if not 0 <= inner <= left:
+            _refuse_count(inner, frame, position)
         left -= inner
-        _check(inner, frame, position)
-        if left < 0:
-            raise ManyPartitionsError
         partitions, position = _read_partitions(frame, position, inner)
         position = position + 1 if frame[position] == 0 else skip_unknown_tagged_fields(frame, position)
         topics.append(ProducedTopic(name, topic_id, partitions))

@@ -14,8 +14,12 @@ from kafkalake.unsigned_varint import append_unsigned_varint
 from kafkalake.wire.current_leader import CurrentLeader, Node, append_nodes, leader_value, names_leader
 from kafkalake.wire.produce_request import ProducedTopic
 
-_FIXED_4 = struct.Struct(">ihqq")
-_FIXED_5 = struct.Struct(">ihqqq")
+_SINCE_3 = struct.Struct(">ihqq")
+_SINCE_5 = struct.Struct(">ihqqq")
+"""Index, error, base offset, log append time, log start offset."""
+_APPENDED_8 = struct.Struct(">ihqqqih")
+_APPENDED_9 = struct.Struct(">ihqqqBBB")
+"""With no errors of records, no message, and from 9 on no tagged fields."""
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _MESSAGE_BYTES_MAX = 1000
@@ -74,8 +78,11 @@ def encode_produced(
             out += _INT32.pack(len(partitions))
         for index, _ in partitions:
             result = next(left)
-            _encode_partition(out, version, index, result, error_text)
-            if version >= _LEADERS_SINCE and isinstance(result, KafkaError):
+            if not isinstance(result, KafkaError):
+                out += _encode_appended(version, index, result)
+                continue
+            _append_refused(out, version, index, result, error_text)
+            if version >= _LEADERS_SINCE:
                 leader = leader_of(topic, index) if names_leader(result) else None
                 _append_leader(out, leader, nodes)
         if flexible:
@@ -87,29 +94,24 @@ def encode_produced(
     return out
 
 
-def _encode_partition(
-    out: bytearray,
-    version: int,
-    index: int,
-    result: Appended | KafkaError,
-    error_text: Callable[[KafkaError], str],
+def _encode_appended(version: int, index: int, result: Appended) -> bytes:
+    place = result.base_offset, result.log_append_time_ms, result.log_start_offset
+    if version >= 9:
+        return _APPENDED_9.pack(index, 0, *place, 1, 0, 0)
+    if version == 8:
+        return _APPENDED_8.pack(index, 0, *place, 0, -1)
+    return _SINCE_5.pack(index, 0, *place) if version >= 5 else _SINCE_3.pack(index, 0, *place[:2])
+
+
+def _append_refused(
+    out: bytearray, version: int, index: int, error: KafkaError, error_text: Callable[[KafkaError], str]
 ) -> None:
-    if isinstance(result, KafkaError):
-        fixed = result.code, -1, -1, -1
-    else:
-        fixed = 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
-    if version >= 5:
-        out += _FIXED_5.pack(index, *fixed)
-    else:
-        out += _FIXED_4.pack(index, *fixed[:3])
-    if version < 8:
+    if version < 5:
+        out += _SINCE_3.pack(index, error.code, -1, -1)
         return
-    if isinstance(result, KafkaError):
-        _append_error(out, version, result, error_text(result).encode()[:_MESSAGE_BYTES_MAX])
-    elif version >= 9:
-        out += b"\x01\x00\x00"  # no record errors, no message, no tagged fields
-    else:
-        out += b"\x00\x00\x00\x00\xff\xff"
+    out += _SINCE_5.pack(index, error.code, -1, -1, -1)
+    if version >= 8:
+        _append_error(out, version, error, error_text(error).encode()[:_MESSAGE_BYTES_MAX])
 
 
 def _append_error(out: bytearray, version: int, error: KafkaError, message: bytes) -> None:

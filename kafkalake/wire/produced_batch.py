@@ -24,9 +24,12 @@ from kafkalake.wire.record_faults import refuse_records
 _UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 """Types as numpy takes them: from a scalar type it makes one at each call."""
 
-_COUNT = struct.Struct(">i")
+_LENGTH_AND_MAGIC = struct.Struct(">8xi4xB")
 _STATED = struct.Struct(">h12xq")
 """Fields from the attributes on: attributes, last offset delta and base timestamp (skipped), max timestamp."""
+_EARLIEST_MS, _LATEST_MS = wire.EARLIEST_TIMESTAMP_MS, wire.LATEST_TIMESTAMP_MS
+_MAX_TIMESTAMP = at.LAYOUT_SIZE + at.MAX_TIMESTAMP
+_MAGICS = (wire.MAGIC_2, wire.MAGIC_COLUMNS)
 _BODY_RATIO_MAX = 4
 """Largest ratio of Arrow columns to the limit on decompressed records. Tiny records or many headers need the most."""
 
@@ -71,12 +74,13 @@ def decode_produced(
     them.
     """
     length = len(data)
-    magic = data[wire.MAGIC] if length >= wire.RECORDS else 0
-    if magic not in (wire.MAGIC_2, wire.MAGIC_COLUMNS):
+    if length < wire.RECORDS:
         raise _not_a_batch(data)
-    stated = _COUNT.unpack_from(data, wire.BATCH_LENGTH)[0] + wire.BEFORE_BATCH_LENGTH
-    if stated != length:
-        raise _not_one_batch(stated, length)
+    stated, magic = _LENGTH_AND_MAGIC.unpack_from(data)
+    if magic not in _MAGICS:
+        raise _not_a_batch(data)
+    if stated + wire.BEFORE_BATCH_LENGTH != length:
+        raise _not_one_batch(stated + wire.BEFORE_BATCH_LENGTH, length)
     if length > limits.max_message_bytes:
         raise MessageTooLargeError(
             f"the record batch has {length} bytes, more than max.message.bytes {limits.max_message_bytes}"
@@ -127,8 +131,8 @@ def _check_size(numbers: Int64s, limits: BatchLimits) -> None:
 
 
 def _check_limits(batch: ProducerBatch, numbers: Int64s, limits: BatchLimits, now_ms: int | None) -> None:
-    smallest, largest = numbers.item(batch_reader.MIN_TIMESTAMP), numbers.item(at.LAYOUT_SIZE + at.MAX_TIMESTAMP)
-    earliest, latest = wire.EARLIEST_TIMESTAMP_MS, wire.LATEST_TIMESTAMP_MS
+    smallest, largest = numbers.item(batch_reader.MIN_TIMESTAMP), numbers.item(_MAX_TIMESTAMP)
+    earliest, latest = _EARLIEST_MS, _LATEST_MS
     if now_ms is not None:
         before, after = limits.timestamp_before_max_ms, limits.timestamp_after_max_ms
         if before is not None and now_ms - before > earliest:
@@ -149,6 +153,5 @@ def is_as_stored(data: Buffer, batch: ProducerBatch) -> bool:
     """
     if data[wire.MAGIC] != wire.MAGIC_2:
         return False
-    header = batch.header
-    attributes, largest = _STATED.unpack_from(data, wire.ATTRIBUTES)
-    return bool(attributes == header.item(at.ATTRIBUTES) and largest == header.item(at.MAX_TIMESTAMP))
+    item = batch.header.item
+    return _STATED.unpack_from(data, wire.ATTRIBUTES) == (item(at.ATTRIBUTES), item(at.MAX_TIMESTAMP))

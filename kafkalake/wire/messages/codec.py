@@ -53,12 +53,17 @@ def read_fixed_header(frame: Buffer) -> tuple[int, int, int]:
 
 
 def read_header(frame: Buffer) -> RequestHeader:
-    """Decode the header of a request in a supported version. Raise `InvalidRequestError` if it is malformed.
+    """Decode the header of a request in a supported version. Raise `InvalidRequestError` if it is malformed."""
+    api_key, version, correlation_id = read_fixed_header(frame)
+    return RequestHeader(api_key, version, correlation_id, *read_client_id(frame, api_key, version))
+
+
+def read_client_id(frame: Buffer, api_key: int, version: int) -> tuple[str | None, int]:
+    """Return what follows the fixed header, and the position of the body. Raise `InvalidRequestError` if it is malformed.
 
     The client id is a string with a 16-bit length in all versions. Flexible versions have tagged fields after it.
     """
     try:
-        api_key, version, correlation_id = _FIXED.unpack_from(frame, 0)
         (length,) = _INT16.unpack_from(frame, 8)
         position = 10
         client_id = None
@@ -70,7 +75,7 @@ def read_header(frame: Buffer) -> RequestHeader:
             position = position + 1 if frame[position] == 0 else skip_unknown_tagged_fields(frame, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"malformed request header: {error}") from None
-    return RequestHeader(api_key, version, correlation_id, client_id, position)
+    return client_id, position
 
 
 def decode_request(request: type[M], header: RequestHeader, frame: Buffer) -> M:
