@@ -61,9 +61,7 @@ class AppendGroup:
         self._duplicates: list[int] = []
 
     def has_room(self, batch: ProducerBatch, limit_bytes: int) -> bool:
-        """Return whether `batch` fits. The first one always does."""
-        if not self.batches:
-            return True
+        """Return whether `batch` fits beside those there are."""
         return self.bytes + batch.size <= limit_bytes and len(self.batches) < at.MAXIMUM_BATCHES
 
     def accept(self, number: int, batch: ProducerBatch, producers: Producers) -> Answer:

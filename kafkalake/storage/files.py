@@ -121,8 +121,7 @@ class RealFiles:
             return self.read(descriptor, length, position)
         return memoryview(mapped)[lead:]
 
-    def write(self, descriptor: int, data: Buffer, position: int) -> int:
-        return os.pwrite(descriptor, data, position)
+    write = staticmethod(os.pwrite)
 
     def truncate(self, descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)

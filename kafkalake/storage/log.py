@@ -126,7 +126,7 @@ class Log(LogFollower):
             limit = min(MESSAGE_BODY_BYTES, self._access.config.segment_bytes)
             group = self._group(leader_epoch)
             for number, batch in enumerate(batches):
-                if not group.has_room(batch, limit):
+                if group.batches and not group.has_room(batch, limit):
                     self._append_group(group, answers)
                     group = self._group(leader_epoch)
                 answers[number] = group.accept(number, batch, self._state.producers)
@@ -298,7 +298,8 @@ class Log(LogFollower):
 
     def flush_due(self) -> bool:
         """Return whether flush.messages or flush.ms requires a `flush` before acknowledging."""
-        return self._segments.durability.due(self.config.flush_messages, self.config.flush_ms)
+        config = self._access.config
+        return self._segments.durability.due(config.flush_messages, config.flush_ms)
 
     def flush(self) -> None:
         """Force appended records to disk. May run in any thread, beside appends and reads.

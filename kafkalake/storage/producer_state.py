@@ -22,7 +22,6 @@ every ended transaction whose marker is not yet below the high watermark.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kafkalake.errors import (
@@ -203,11 +202,8 @@ def aborted_among(transactions: Mapping[int, int], marker: EndMarker, offset: in
     return AbortedTransaction(marker.producer_id, first, offset, undecided)
 
 
-@dataclass(slots=True)
-class PendingProducers:
-    """Producer states to commit once the bytes are written. Dropped if the write fails."""
-
-    producers: dict[int, ProducerStateEntry] = field(default_factory=dict)
+class PendingProducers(dict[int, ProducerStateEntry]):
+    """Producer states, by producer id, to commit once the bytes are written. Dropped if the write fails."""
 
 
 class Producers:
@@ -236,12 +232,8 @@ class Producers:
         """Return the producer ids with their state."""
         return iter(list(self._producers.items()))
 
-    def get(self, producer_id: int, pending: PendingProducers | None = None) -> ProducerStateEntry | None:
-        """Return the state of a producer, including the changes in `pending`. None if unknown."""
-        if pending is not None:
-            found = pending.producers.get(producer_id)
-            if found is not None:
-                return found
+    def get(self, producer_id: int) -> ProducerStateEntry | None:
+        """Return the state of a producer, None if unknown."""
         return self._producers.get(producer_id)
 
     def restore(self, producer_id: int, producer: ProducerStateEntry) -> None:
@@ -263,17 +255,18 @@ class Producers:
         self, attempt: Attempt, base_offset: int, timestamp: int, now_ms: int, pending: PendingProducers
     ) -> SequencedBatch | None:
         """Check a batch and record it in `pending`. Return the original of a duplicate, else None. Raise as `decide`."""
-        known = self.get(attempt.producer_id, pending)
+        producer_id = attempt.producer_id
+        known = pending.get(producer_id) or self._producers.get(producer_id)
         duplicate = decide(known, attempt)
         if duplicate is None:
             self.has_split = self.has_split or attempt.is_split
-            pending.producers[attempt.producer_id] = appended(known, attempt, base_offset, timestamp, now_ms)
+            pending[producer_id] = appended(known, attempt, base_offset, timestamp, now_ms)
         return duplicate
 
     def commit(self, pending: PendingProducers) -> None:
         """Commit `pending` after its batches were written."""
         begun = []
-        for producer_id, producer in pending.producers.items():
+        for producer_id, producer in pending.items():
             self._producers[producer_id] = producer
             if producer.transaction_offset != NO_OFFSET and producer_id not in self._open:
                 begun.append((producer.transaction_offset, producer_id))
@@ -331,6 +324,8 @@ class Producers:
 
     def stable_offset(self, high_watermark: int) -> int:
         """Return the last stable offset for a high watermark."""
+        if not self._open and not self._ended:
+            return high_watermark
         stable = high_watermark
         undecided = self._first_open()
         if undecided is not None and undecided < stable:

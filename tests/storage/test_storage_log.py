@@ -614,7 +614,7 @@ def test_a_sealed_segment_is_told_of_whatever_the_disk_says_afterwards(tmp_path:
         footer = False
 
         def write(self, descriptor: int, data: Any, position: int) -> int:
-            written = RealFiles.write(self, descriptor, data, position)
+            written = RealFiles.write(descriptor, data, position)
             self.footer = bytes(data).endswith(b"ARROW1") and position > 0
             return written
 
