@@ -160,12 +160,12 @@ class ConnectionState:
         if end > len(data):
             self._begin_frame(_SIZE.size + size)
             return None
-        frame = data[begin:end]
+        frame = data[begin:end].toreadonly()
         if self._is_blocked(frame):
             self._hold()
             return None
         self._position = end
-        return frame.toreadonly()
+        return frame
 
     def _begin_frame(self, length: int) -> None:
         """Go on in a buffer of its own with what is left: the start of a frame of `length` bytes."""

@@ -217,9 +217,6 @@ class Partition:
             else:
                 self._append_with_markers(accepted)
             self._keep_originals(accepted)
-            for pending in accepted:
-                if isinstance(pending.result, KafkaStorageError):
-                    self._give_up(f"{self.name}: its disk has failed")
         except Exception as error:
             # An unexpected error must not leave producers without a response.
             logger.exception("append failed partition=%s", self.name)
@@ -404,7 +401,10 @@ class Partition:
         self._end_offset = log_end_offset
         for pending in appended:
             result = pending.result
-            if type(result) is AppendResult and not result.duplicate:
+            if type(result) is not AppendResult:
+                if isinstance(result, KafkaStorageError):
+                    self._give_up(f"{self.name}: its disk has failed")
+            elif not result.duplicate:
                 self._keep_original(pending, result)
 
     def _keep_original(self, pending: PendingAppend, result: AppendResult) -> None:
@@ -415,4 +415,4 @@ class Partition:
             self.appended_bytes += max(pending.batch.size, 1) if pending.batch is not None else 1
         else:
             self.appended_bytes += len(original)
-            self._tail.keep(original, result.base_offset, result.last_offset + 1, self.leader_epoch)
+            self._tail.keep(original, result.base_offset, result.last_offset + 1, self.leadership.leader_epoch)

@@ -70,7 +70,9 @@ class PartitionReporter:
             self.changes.marked(key)  # perhaps a marker that the last leader has not published
 
     def partition_moved(self, partition: Partition) -> None:
-        self._moved((partition.topic.name, partition.index))
+        key = (partition.topic.name, partition.index)
+        if key in self._partitions:
+            self.changes.moved(key)
 
     def partition_marked(self, partition: Partition, is_written: bool) -> None:
         key = (partition.topic.name, partition.index)
