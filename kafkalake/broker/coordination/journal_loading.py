@@ -24,7 +24,7 @@ from kafkalake.broker.coordination.table import Changed, Shard
 from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.clock import Clock
-from kafkalake.errors import KafkaError, KafkaLakeError
+from kafkalake.errors import KafkaError, KafkaLakeError, as_value
 from kafkalake.record.build import build_batch
 from kafkalake.run_blocking import RunBlocking
 
@@ -149,7 +149,7 @@ class JournalLoading(Generic[E, R, C]):
             try:
                 await self._load_these(given)
             except Exception as error:
-                self._put_off(given, error)
+                self._put_off(given, as_value(error))
 
     def _put_off(self, given: Mapping[int, Shard], error: Exception) -> None:
         """Load those of these partitions that are loading again after a pause."""
@@ -179,7 +179,7 @@ class JournalLoading(Generic[E, R, C]):
                     await wait_for_call(partial(self._coordinator.when_written, index))
             except Exception as error:
                 replays.pop(index, None)
-                self._put_off({index: given[index]}, error)
+                self._put_off({index: given[index]}, as_value(error))
         led = []
         for index, replay in replays.items():
             try:
@@ -187,7 +187,7 @@ class JournalLoading(Generic[E, R, C]):
                     replay.run()  # what was appended while the others were read
                     led.append(replay)
             except Exception as error:
-                self._put_off({index: given[index]}, error)
+                self._put_off({index: given[index]}, as_value(error))
         self._reached(LoadPoint.READ)
         self._finish(led)
         self._loaded()

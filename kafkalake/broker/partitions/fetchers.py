@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -358,8 +359,8 @@ class _Fetcher:
         error: KafkaLakeError | None = None
         try:
             await self._fetchers.copies.copy(follower, segment.base_offset, segment.generation)
-        except Exception as failed:
-            error = _value_of(failed, follower)
+        except Exception:
+            error = _caught(follower)
         if self._followers.get(follower.replica) is follower:
             if isinstance(error, DivergedLogError):
                 self._refill(follower, error)
@@ -386,8 +387,8 @@ class _Fetcher:
         except KafkaStorageError as error:
             if self._followers.get(follower.replica) is follower:
                 self._fetchers.take_offline(follower, as_value(error))
-        except Exception as error:
-            self._put_off(follower, _value_of(error, follower))
+        except Exception:
+            self._put_off(follower, _caught(follower))
         asyncio.get_running_loop().call_soon(self.wake)  # when this task has ended
 
     def _put_off(self, follower: Follower, error: KafkaLakeError) -> None:
@@ -414,14 +415,15 @@ def _take(follower: Follower, fetched: FetchedReplica) -> KafkaLakeError | None:
     """Apply an answer, and return its error as a value: one partition's error concerns no other."""
     try:
         follower.take(fetched)
-    except Exception as error:
-        return _value_of(error, follower)
+    except Exception:
+        return _caught(follower)
     return None
 
 
-def _value_of(error: Exception, follower: Follower) -> KafkaLakeError:
-    """Return an error as a value. One that nobody expects is logged: its partition is fetched again, too."""
+def _caught(follower: Follower) -> KafkaLakeError:
+    """Return the error that is being handled as a value. One that nobody expects is logged: its partition is fetched again, too."""
+    error = sys.exception()
     if isinstance(error, KafkaLakeError):
         return as_value(error)
-    logger.error("unexpected error of a follower partition=%s", follower.name, exc_info=error)
+    logger.exception("unexpected error of a follower partition=%s", follower.name)
     return KafkaError(repr(error))
