@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,7 +141,7 @@ KIB = 1024
 
 
 def encoded(next_offset: int, end_offset: int, size: int = 100 * KIB) -> EncodedRead:
-    return EncodedRead(memoryview(bytes(size)), next_offset, end_offset, size)
+    return EncodedRead(memoryview(bytes(size)), next_offset, end_offset, size, size)
 
 
 def side_by_side(cache: WireCache) -> PartitionTail:
@@ -176,6 +177,16 @@ def test_reads_take_a_quarter_of_the_budget_and_those_used_last_stay() -> None:
     second.keep_encoded(8, 1, encoded(9, 9, 63 * KIB))  # not worth it
     assert second.read_encoded(7, 9, 1) is second.read_encoded(8, 9, 1) is None
     assert cache.bytes == 300 * KIB
+
+
+@pytest.mark.parametrize(("stored_bytes", "expected"), [(120, 1200), (38, 1000), (400, 2000)])
+def test_a_read_takes_the_bytes_that_the_last_one_needed(stored_bytes: int, expected: int) -> None:
+    tail = WireCache(4096 * KIB).tail()
+    assert tail.stored_bytes_for(1000) == 1000
+    tail.keep_encoded(0, 1000, EncodedRead(memoryview(bytes(100)), 1, 9, 100, stored_bytes))
+    assert tail.stored_bytes_for(1000) == expected
+    tail.keep_encoded(1, 1000, EncodedRead(memoryview(b""), 1, 9, 0, 0))
+    assert tail.stored_bytes_for(1000) == expected
 
 
 def test_reads_make_way_for_a_changed_log_and_count_in_the_budget() -> None:

@@ -42,6 +42,7 @@ from kafkalake.broker.partitions.followed_reads import FollowedReads, FollowedRe
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory
 from kafkalake.broker.partitions.topics import Topics
+from kafkalake.broker.partitions.wire_cache import STORED_RATIO_MAX
 from kafkalake.clock import Clock
 from kafkalake.cluster.read_replicas import preferred_read_replica
 from kafkalake.cluster.replication import EpochEnd, diverging_epoch
@@ -173,7 +174,7 @@ class FetchService:
                 remaining -= size
                 if isinstance(answer.records, StoredRecords):
                     read_left -= answer.records.messages.size_bytes
-                    stored_left = min(stored_left - size, max(read_left, 0))
+                    stored_left = min(stored_left - size, max(read_left, 0) // STORED_RATIO_MAX)
                 found.bytes += size
                 found.urgent |= answer.diverging is not None or answer.preferred_read_replica is not None
             except KafkaError as error:
@@ -346,7 +347,7 @@ def _read_records(
     if kept is not None and (first_whole or len(kept.records) <= stored_max_bytes):
         answer.records = CachedRecords([kept.records], len(kept.records), kept.next_offset)
         return len(kept.records)
-    messages = partition.log.read(offset, stored_max_bytes, end_offset)
+    messages = partition.log.read(offset, partition.stored_bytes_for(stored_max_bytes), end_offset)
     if not len(messages):
         return 0
     answer.records = StoredRecords(partition, generation, messages, offset, end_offset, stored_max_bytes, first_whole)

@@ -54,7 +54,10 @@ class StoredRecords(NamedTuple):
 
         Not if the log's segments were rewritten meanwhile.
         """
-        read = EncodedRead(records, next_offset, self.end_offset, memory_bytes)
+        messages = self.messages
+        share = (next_offset - self.start_offset) / (messages.next_offset - messages.base_offset)
+        stored_bytes = int((messages.positions[-1] - messages.positions[0]) * share)
+        read = EncodedRead(records, next_offset, self.end_offset, memory_bytes, stored_bytes)
         if self.partition.reads_generation == self.generation:
             self.partition.keep_encoded(self.start_offset, self.max_bytes, read)
 

@@ -61,6 +61,8 @@ class ReadableReplica(Hashable, Protocol):
 
     def read_encoded(self, offset: int, end_offset: int, bytes_max: int) -> EncodedRead | None: ...
 
+    def stored_bytes_for(self, bytes_max: int) -> int: ...
+
     def keep_encoded(self, offset: int, bytes_max: int, read: EncodedRead) -> None: ...
 
 
@@ -118,6 +120,10 @@ class FollowedReplica:
 
     def read_encoded(self, offset: int, end_offset: int, bytes_max: int) -> None:
         """Return None: nothing is kept."""
+
+    def stored_bytes_for(self, bytes_max: int) -> int:
+        """Return `bytes_max`: what the last read took is not kept."""
+        return bytes_max
 
     def keep_encoded(self, offset: int, bytes_max: int, read: EncodedRead) -> None:
         """Keep nothing."""

@@ -359,6 +359,10 @@ class Partition:
         """Return what was encoded for an equal read from files, see `PartitionTail.read_encoded`."""
         return self._tail.read_encoded(offset, end_offset, bytes_max)
 
+    def stored_bytes_for(self, bytes_max: int) -> int:
+        """Return how many bytes of messages to read for `bytes_max` of batches, see `PartitionTail.stored_bytes_for`."""
+        return self._tail.stored_bytes_for(bytes_max)
+
     def keep_encoded(self, offset: int, bytes_max: int, read: EncodedRead) -> None:
         """Keep what was encoded for a read from files, see `PartitionTail.keep_encoded`."""
         if self.refusal is None:

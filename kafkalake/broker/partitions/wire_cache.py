@@ -35,13 +35,18 @@ _UNREFERENCED = 2
 """The result of `sys.getrefcount` for an object held by one local variable only."""
 
 
+STORED_RATIO_MAX = 2
+"""The most bytes of messages that are read for one byte of batches."""
+
+
 class EncodedRead(NamedTuple):
-    """Whole batches up to `next_offset`, encoded when the records below `end_offset` were readable."""
+    """Whole batches up to `next_offset`, encoded from `stored_bytes` of messages when what is below `end_offset` was readable."""
 
     records: memoryview
     next_offset: int
     end_offset: int
     memory_bytes: int
+    stored_bytes: int
 
 
 class _Chunk:
@@ -133,7 +138,7 @@ class WireCache:
 class PartitionTail:
     """The cached batches of one partition: a gapless run of offsets up to the log end, or nothing."""
 
-    __slots__ = ("_cache", "_chunks", "_encoded", "_recent", "_shared", "generation")
+    __slots__ = ("_cache", "_chunks", "_encoded", "_recent", "_shared", "_stored_ratio", "generation")
 
     def __init__(self, cache: WireCache) -> None:
         self._cache = cache
@@ -144,6 +149,8 @@ class PartitionTail:
         """The last reads of consumers, as in `_encoded`."""
         self._shared = 0
         """The number of reads for which consumers count as side by side."""
+        self._stored_ratio = 1.0
+        """Bytes of messages for one byte of batches, as in the last read from files."""
         self.generation = 0
         """The number of times the log has changed (`forget`)."""
 
@@ -250,8 +257,18 @@ class PartitionTail:
         self._cache._use_encoded((self, offset, bytes_max))
         return found
 
+    def stored_bytes_for(self, bytes_max: int) -> int:
+        """Return how many bytes of messages to read for `bytes_max` of batches, at most `STORED_RATIO_MAX` times as many.
+
+        A record of 100 bytes takes 128 in a message and 108 in a batch, one of 10 bytes 38 and 18. To read as much as the response
+        may hold would leave a part of it empty, and each response costs the same, however full it is.
+        """
+        return int(bytes_max * self._stored_ratio)
+
     def keep_encoded(self, offset: int, bytes_max: int, read: EncodedRead) -> None:
         """Keep the result of a read for consumers beside its own, if there are any and it is large."""
+        if len(read.records):
+            self._stored_ratio = min(max(read.stored_bytes / len(read.records), 1.0), STORED_RATIO_MAX)
         self.forget_encoded(offset, bytes_max)
         if not self._shared or len(read.records) < _ENCODED_BYTES_MIN:
             return
