@@ -1,4 +1,4 @@
-"""Fetches the partitions that this broker follows from their leaders: one task for each leader, and one request under way for it.
+"""Fetches the partitions that this broker follows from their leaders: one request under way for each leader.
 
 A request asks for every partition of that leader that is due, and waits at the leader for records (`replica.fetch.wait.max.ms`).
 In a session it names only those that are asked for otherwise than before (`fetch_session`). If partitions become due meanwhile, a
@@ -162,7 +162,7 @@ class Fetchers:
 
 
 class _Fetcher:
-    """The partitions fetched from one leader by one task."""
+    """The partitions fetched from one leader."""
 
     def __init__(self, fetchers: Fetchers, leader_id: int, number: int) -> None:
         self._fetchers = fetchers
@@ -175,21 +175,19 @@ class _Fetcher:
         """The partitions of which that is to be looked at: what they ask for, or whether they are due, may have changed."""
         self._untold: dict[ReplicaId, None] = {}
         """The partitions of which the leader has not been told since they changed."""
-        self._wanted = asyncio.get_running_loop().create_future()
+        self.is_ended = False
+        self._is_woken = False
+        self._under_way = 0
+        """The number of requests, or of tasks that look whether there is one."""
         self._retry_ms = 0
         self._pause_ms = 0
         self._held_back_until_ms = 0
         self._applying = asyncio.Lock()
         self._rounds: set[asyncio.Task[None]] = set()
-        self._task = asyncio.get_running_loop().create_task(self._run())
 
     @property
     def is_empty(self) -> bool:
         return not self._followers
-
-    @property
-    def is_ended(self) -> bool:
-        return self._task.done()
 
     def add(self, follower: Follower) -> None:
         self._followers[follower.replica] = follower
@@ -201,29 +199,39 @@ class _Fetcher:
             self._changed[replica] = None
 
     def stop(self) -> None:
-        self._task.cancel()
+        self.is_ended = True
         for each in self._rounds:
             each.cancel()
 
     def wake(self) -> None:
         """Fetch what is due, without waiting for the answer that is awaited now."""
-        if not self._wanted.done():
-            self._wanted.set_result(None)
+        if not self._is_woken:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._begin)
 
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            if not self._rounds or (self._wanted.done() and len(self._rounds) < _REQUESTS_MAX):
-                self._wanted = loop.create_future() if self._wanted.done() else self._wanted
+    def _begin(self) -> None:
+        """Begin a request if there may be another one. If not, one begins when one of those under way has ended."""
+        if self._is_woken and self._under_way < _REQUESTS_MAX and not self.is_ended:
+            self._is_woken = False
+            self._under_way += 1
+            task = asyncio.get_running_loop().create_task(self._fetch_on())
+            self._rounds.add(task)
+            task.add_done_callback(self._rounds.discard)
+
+    async def _fetch_on(self) -> None:
+        """Fetch what is due, again and again, until nothing is due or the other request is enough."""
+        try:
+            while True:
                 self._look_at_changed()
-                if self._asked and not self._is_pausing():
-                    changed, self._untold = self._untold, {}
-                    self._rounds.add(loop.create_task(self._round(dict(self._asked), changed)))
-            await asyncio.wait({*self._rounds, self._wanted}, return_when=asyncio.FIRST_COMPLETED)
-            self._rounds = {each for each in self._rounds if not each.done()}
-            if len(self._rounds) == _REQUESTS_MAX:
-                await asyncio.wait(self._rounds, return_when=asyncio.FIRST_COMPLETED)
-                self._rounds = {each for each in self._rounds if not each.done()}
+                if not self._asked or self._is_pausing():
+                    break
+                changed, self._untold = self._untold, {}
+                await self._round(dict(self._asked), changed)
+                if self._under_way == _REQUESTS_MAX and not self._is_woken:
+                    break
+                self._is_woken = False
+        finally:
+            self._under_way -= 1
 
     def _is_pausing(self) -> bool:
         return self._fetchers.clock.monotonic_ms() < self._retry_ms
