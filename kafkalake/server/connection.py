@@ -125,6 +125,8 @@ class Connection(asyncio.BufferedProtocol):
             self.fail(error)
         if state.is_paused:
             self._pause()
+        if (followed := state.followed) is not None:
+            call_isolated(CallbackLoop.WAITING_REQUEST, followed.hasten)
 
     def _pause(self) -> None:
         if not self._reading_paused and not self.is_closing and self._transport is not None:

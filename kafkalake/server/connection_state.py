@@ -61,6 +61,8 @@ class Pending(Protocol):
 
     def abandon(self) -> None: ...
 
+    def hasten(self) -> None: ...
+
 
 class _Incomplete:
     """A frame of `length` bytes with its size, of which `filled` are there. `length` is 4 while the size itself is incomplete."""
@@ -256,6 +258,11 @@ class ConnectionState:
             self._bytes_owed -= request.size
             answers += request.answer
         return answers
+
+    @property
+    def followed(self) -> Pending | None:
+        """Return the newest request if a frame behind it waits for its answer."""
+        return self._requests[-1] if self._held and self._requests else None
 
     @property
     def has_requests(self) -> bool:

@@ -67,6 +67,7 @@ class Request(Generic[Body]):
 
     __slots__ = (
         "_on_abandoned",
+        "_on_followed",
         "answer",
         "api",
         "began_ns",
@@ -115,6 +116,7 @@ class Request(Generic[Body]):
         """End of the current turn (see `turn`), 0 before the first one."""
         self.answer: Sequence[Buffer] = ()
         self._on_abandoned: Callable[[], object] | None = None
+        self._on_followed: Callable[[], object] | None = None
 
     # Before the answer.
 
@@ -168,6 +170,16 @@ class Request(Generic[Body]):
     def call_if_abandoned(self, cancel: Callable[[], object]) -> None:
         """Call `cancel` if the connection is lost before the reply."""
         self._on_abandoned = cancel
+
+    def call_if_followed(self, answer: Callable[[], object]) -> None:
+        """Call `answer` once the client has sent another request, which is handled only after this one."""
+        self._on_followed = answer
+
+    def hasten(self) -> None:
+        """Answer without waiting longer, if the request can: the client waits for another one."""
+        answer, self._on_followed = self._on_followed, None
+        if answer is not None:
+            answer()
 
     def abandon(self) -> None:
         """Cancel the pending work of this request, whose connection is lost."""
@@ -272,7 +284,7 @@ class Request(Generic[Body]):
         self.done = True
         self.answer = buffers
         self.body = cast(Body, None)
-        self._on_abandoned = None  # which refers to this request
+        self._on_abandoned = self._on_followed = None  # which refer to this request
         self.connection.answered(self)
 
     def fail(self, error: Exception) -> None:

@@ -35,6 +35,8 @@ class Asked:
 
     def abandon(self) -> None: ...
 
+    def hasten(self) -> None: ...
+
     def reply(self, *answer: bytes) -> None:
         self.done, self.answer = True, answer
 

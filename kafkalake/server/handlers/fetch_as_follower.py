@@ -2,6 +2,9 @@
 
 Only for brokers: CLUSTER_ACTION, and the epoch of the broker (KIP-903). `broker.partitions.replica_fetch` has the rules. Messages
 are not copied.
+
+A fetch that waits is answered once the follower has sent the next one, of partitions that are due since: requests of a connection
+are handled one after the other.
 """
 
 from __future__ import annotations
@@ -66,6 +69,7 @@ def handle(request: Request[FetchRequest], follower: ReplicaState, *, is_allowed
         return
     if waiting is not None:
         request.call_if_abandoned(lambda: broker.purgatory.discard(waiting))
+        request.call_if_followed(lambda: broker.purgatory.finish(waiting))
 
 
 def _refuse(request: Request[FetchRequest], error_code: int) -> None:
