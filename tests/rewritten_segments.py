@@ -36,7 +36,7 @@ def rewritten(lake: Path, rows: Sequence[SegmentRow], generation: int) -> Segmen
                 begin, end = one.positions.tolist()
                 data = old.read_bytes(origin + begin, end - begin).tobytes()  # type: ignore[attr-defined]
                 largest = int(one.headers[:, 8].max())
-                new.append(data, one.base_offset, one.rows, one.next_offset, largest, largest, one.base_offset)
+                new.append([data], one.base_offset, one.rows, one.next_offset, largest, largest, one.base_offset)
 
         scan_segment(old, copy)
     new.seal()
