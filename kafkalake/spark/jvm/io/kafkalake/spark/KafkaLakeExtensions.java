@@ -45,6 +45,7 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
       return BoxedUnit.UNIT; // sessions of another Spark are none of ours
     }
     extensions.injectHintResolutionRule(SessionCatalogWrites::new);
+    extensions.injectResolutionRule(session -> new SessionCatalogEntries());
     extensions.injectPlannerStrategy(session -> new AggregateStrategy());
     if (hasLake(SparkEnv.get())) {
       FirstQuery.prepare();

@@ -1,5 +1,6 @@
 package io.kafkalake.spark;
 
+import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Map;
@@ -52,6 +53,7 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
     if (TableOptions.isOfCatalogue(properties)) {
       this.properties.putAll(properties);
       this.properties.put(TableCatalog.PROP_PROVIDER, KafkaLakeProvider.NAME);
+      this.properties.put(TableCatalog.PROP_EXTERNAL, "true"); // DROP TABLE leaves the topic
       this.properties.remove("path"); // where a table would have files
     }
     this.options = TableOptions.of(properties);
@@ -60,6 +62,16 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
   /** This table with other columns. */
   KafkaLakeTable with(StructType schema, Supplier<ScanColumn[]> columns) {
     return new KafkaLakeTable(name, schema, columns, options);
+  }
+
+  /** Whether a column of it is bytes. */
+  boolean hasBytes() {
+    return Arrays.stream(schema.fields()).anyMatch(column -> column.dataType() instanceof BinaryType);
+  }
+
+  /** This table as rows are inserted into it, and not read. */
+  KafkaLakeTable takingText() {
+    return with(takingText(schema), columns);
   }
 
   /** The columns of a table that is written to: what is bytes takes text, too, which Spark would not cast to bytes. */

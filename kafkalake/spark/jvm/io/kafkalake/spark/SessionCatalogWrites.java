@@ -26,7 +26,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * What is inserted into columns of bytes may be text, as for a table of `LakeCatalog`, which Spark would not cast. A table under a
  * session catalogue that is not Spark's own, such as Delta's, Spark takes for one of its first data source API, and refuses to write to
  * it by `writeTo`. It runs before Spark looks the table up, among the rules for hints, which Spark does not run in a session with Hive's
- * metastore.
+ * metastore: there `SessionCatalogEntries` does it for INSERT.
  */
 final class SessionCatalogWrites extends Rule<LogicalPlan> {
   private final org.apache.spark.sql.classic.SparkSession session;
@@ -42,22 +42,24 @@ final class SessionCatalogWrites extends Rule<LogicalPlan> {
       return table == null ? plan : (LogicalPlan) ((V2WriteCommand) plan).withNewTable(table);
     }
     if (plan instanceof InsertIntoStatement) {
-      InsertIntoStatement insert = (InsertIntoStatement) plan;
-      DataSourceV2Relation table = table(insert.table());
-      return table == null
-          ? plan
-          : insert.copy(
-              table,
-              insert.partitionSpec(),
-              insert.userSpecifiedCols(),
-              insert.query(),
-              insert.overwrite(),
-              insert.ifPartitionNotExists(),
-              insert.byName(),
-              insert.replaceCriteriaOpt(),
-              insert.withSchemaEvolution());
+      DataSourceV2Relation table = table(((InsertIntoStatement) plan).table());
+      return table == null ? plan : into(table, (InsertIntoStatement) plan);
     }
     return plan;
+  }
+
+  /** The same insertion into another table. */
+  static LogicalPlan into(DataSourceV2Relation table, InsertIntoStatement insert) {
+    return insert.copy(
+        table,
+        insert.partitionSpec(),
+        insert.userSpecifiedCols(),
+        insert.query(),
+        insert.overwrite(),
+        insert.ifPartitionNotExists(),
+        insert.byName(),
+        insert.replaceCriteriaOpt(),
+        insert.withSchemaEvolution());
   }
 
   /** The table over a topic that has this name in the session catalogue, or null. */
