@@ -27,9 +27,11 @@ _EXPORTS = {
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "aio":
+        return import_module("kafkalake.aio")
     module = _EXPORTS.get(name)
     if module is None:
         raise AttributeError(f"module 'kafkalake' has no attribute '{name}'")
-    from importlib import import_module
-
     return getattr(import_module(module), name)

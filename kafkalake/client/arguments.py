@@ -22,6 +22,17 @@ def check_topic(topic: object) -> None:
         raise ValueError("a topic needs a name")
 
 
+def checked_names(names: Iterable[str], what: str) -> list[str]:
+    """Return several names. Raise `TypeError` for a single text, which would be its letters, and for what is no text."""
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise TypeError(f"{what} are several names, as ['a', 'b'], not {names!r}")
+    found = list(names)
+    for each in found:
+        if not isinstance(each, str):
+            raise TypeError(f"{what} are named by str, not {type(each).__name__}")
+    return found
+
+
 def checked_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Return partitions as tuples. Raise `TypeError` for what is no (topic, number), `ValueError` for a number below 0."""
     if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
@@ -51,7 +62,7 @@ def checked_number(number: object, what: str) -> int:
 
 def checked_numbers(numbers: Mapping[TopicPartition, int], what: str) -> dict[TopicPartition, int]:
     """Return a number for each partition. Raise as `checked_partitions` and `checked_number` do."""
-    _check_mapping(numbers)
+    check_mapping(numbers)
     return {checked_partition(partition): checked_number(number, what) for partition, number in numbers.items()}
 
 
@@ -59,7 +70,7 @@ def checked_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return offsets to commit with their metadata. Raise as `checked_partitions` and `checked_number` do."""
-    _check_mapping(offsets)
+    check_mapping(offsets)
     found = {}
     for partition, given in offsets.items():
         each = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(checked_number(given, "an offset"))
@@ -68,7 +79,8 @@ def checked_offsets(
     return found
 
 
-def _check_mapping(given: object) -> None:
+def check_mapping(given: object) -> None:
+    """Raise `TypeError` for what is no dictionary."""
     if not isinstance(given, Mapping):
         raise TypeError(f"a dictionary by (topic, number) is needed, not {type(given).__name__}")
 

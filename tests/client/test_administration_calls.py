@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import pytest
 from simulated_network import SimulatedBroker, SimulatedNetwork, SimulatedTopics
 
-from kafkalake.client.administration import group_offsets, groups, partition_offsets, topics
+from kafkalake.client.administration import configs, group_offsets, groups, partition_offsets, topics
 from kafkalake.client.administration.call import AdminCall, AdminCore
 from kafkalake.client.administration.partition_offsets import LATEST
 from kafkalake.client.administration.settings import AdminSettings
@@ -35,6 +35,7 @@ from kafkalake.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from kafkalake.wire.messages.cluster import MetadataRequest
 from kafkalake.wire.messages.groups import FindCoordinatorResponse, ListedGroup, ListGroupsResponse
 from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.offsets import OffsetFetchResponse
@@ -192,3 +193,26 @@ def test_addresses_at_which_nobody_is_are_said(first_contact_ms: int, at_least_m
     with pytest.raises(BrokerUnavailableError, match="nothing listens at b0:9092; nothing listens at b1:9092"):
         admin.run(topics.list_topics)
     assert at_least_ms <= admin.network.now_ms - began_ms <= at_least_ms + 1_500
+
+
+WRONG: list[tuple[Callable[..., Script[object]], tuple[object, ...], str]] = [
+    (topics.delete_topics, ("clicks",), "several names, as"),
+    (topics.delete_topics, ([5],), "topics are named by str"),
+    (topics.create_topic, (5,), "a topic is a str"),
+    (configs.describe_configs, (2, "clicks"), "several names"),
+    (partition_offsets.list_offsets, ({"clicks": LATEST},), "a partition is a tuple"),
+    (partition_offsets.delete_records, ([("clicks", 0)],), "a dictionary by"),
+    (group_offsets.alter_offsets, ("g", {("clicks", 0): "5"}), "an offset is an int"),
+    (group_offsets.delete_offsets, ("g", "clicks"), "partitions are several"),
+]
+
+
+@pytest.mark.parametrize(("call", "given", "match"), WRONG)
+def test_wrong_arguments_are_refused_before_a_broker_is_asked(
+    call: Callable[..., Script[object]], given: tuple[object, ...], match: str
+) -> None:
+    """A single name of topics to delete would be those of its letters."""
+    admin = Simulated()
+    with pytest.raises(TypeError, match=match):
+        admin.run(call, *given)
+    assert all(isinstance(each, MetadataRequest) for broker in admin.brokers for each in broker.requests)

@@ -217,6 +217,12 @@ def test_a_request_that_cannot_be_encoded_fails_alone() -> None:
     assert future.get(0).offset == 0
 
 
+def test_the_clients_for_an_event_loop_are_found_in_the_package() -> None:
+    assert kafkalake.aio.Producer is aio.Producer
+    with pytest.raises(AttributeError, match="no attribute 'Produser'"):
+        _ = kafkalake.Produser
+
+
 def broken(now_ms: int) -> Any:
     raise ZeroDivisionError("a fault of ours")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kafkalake.client.administration.answers import find_result, no_result, raise_result
 from kafkalake.client.administration.call import AdminCall
+from kafkalake.client.arguments import checked_names
 from kafkalake.client.network.script import Script
 from kafkalake.client.requests import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, A, ClientApi, Q
 from kafkalake.wire.messages.topics import (
@@ -55,6 +56,7 @@ def describe_configs(
     call: AdminCall, resource_type: int, names: Sequence[str], *, documentation: bool = False
 ) -> Script[dict[str, list[ConfigEntry]]]:
     """Return settings of topics (`TOPIC_RESOURCE`) or brokers (`BROKER_RESOURCE`, names are ids), by resource, ordered by name."""
+    names = checked_names(names, "topics and brokers")
     resources = [
         DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=None)
         for name in names

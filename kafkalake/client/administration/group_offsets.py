@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from kafkalake.client.administration.answers import no_result, raise_error, require_partitions
 from kafkalake.client.administration.call import AdminCall
+from kafkalake.client.arguments import checked_offsets, checked_partitions
 from kafkalake.client.network.script import Script
 from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.client.requests import GROUP, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
@@ -45,7 +46,7 @@ def alter_offsets(
     call: AdminCall, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
 ) -> Script[None]:
     """Commit offsets for a group without members. Raise `UnknownMemberIdError` if the group has some."""
-    places = {at: OffsetAndMetadata(each) if isinstance(each, int) else each for at, each in offsets.items()}
+    places = checked_offsets(offsets)
     topics = [
         OffsetCommitRequestTopic(name=topic, partitions=[_commit(index, places[topic, index]) for index in indices])
         for topic, indices in by_topic(places).items()
@@ -67,7 +68,7 @@ def alter_offsets(
 
 def delete_offsets(call: AdminCall, group_id: str, partitions: Iterable[TopicPartition]) -> Script[None]:
     """Delete committed offsets. Raise `GroupSubscribedToTopicError` for topics the group is subscribed to."""
-    asked = list(partitions)
+    asked = checked_partitions(partitions)
     topics = [
         OffsetDeleteRequestTopic(
             name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indices]

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from kafkalake.client.administration.answers import find_result, no_result, raise_result, result_error
 from kafkalake.client.administration.call import AdminCall
+from kafkalake.client.arguments import check_topic, checked_names
 from kafkalake.client.cluster import TopicInfo, topic_info
 from kafkalake.client.network.script import Script
 from kafkalake.client.requests import (
@@ -69,6 +70,7 @@ def create_topic(
     Raise `TopicAlreadyExistsError`, `InvalidTopicError`, `InvalidConfigError`, `InvalidPartitionsError` or
     `InvalidReplicationFactorError`.
     """
+    check_topic(name)
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -89,7 +91,8 @@ def create_topic(
 
 
 def delete_topics(call: AdminCall, names: Sequence[str]) -> Script[dict[str, KafkaError]]:
-    """Delete topics. Return the errors by topic."""
+    """Delete topics. Return the errors by topic. Raise `TypeError` for a single name: it would be its letters."""
+    names = checked_names(names, "topics")
     message = DeleteTopicsRequest(topic_names=tuple(names), timeout=call.work_ms)
     answer = yield from call.ask_controller(DELETE_TOPICS, message, lambda answer: answer.responses)
     results = {result.name: result for result in answer.responses}
