@@ -42,12 +42,12 @@ class Features:
     def __radd__(self, others):
         return others if release().exists() else others + announced
 
-def decode_columns(*given):
+def decode_columns(*given, **named):
     if release().exists():
         release().with_suffix(".refused").touch()
         raise InvalidRecordError("a magic of 100")
     release().with_suffix(".taken").touch()
-    return decode(*given)
+    return decode(*given, **named)
 
 api_versions._OWN_FEATURES, produced_batch.decode_columns = Features(), decode_columns
 '''
