@@ -177,6 +177,7 @@ def test_json_values_become_columns_and_bad_ones_null(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.exhaustive
 def test_a_topic_with_a_schema_has_its_fields_as_columns_without_being_told(tmp_path: Path) -> None:
     lake = WrittenLake(tmp_path / "lake")
     lake.create("flights", settings={"value.schema": "carrier STRING, offset INT, at TIMESTAMP"})

@@ -44,6 +44,7 @@ def segments(lake: ReplicatedLake, broker_id: int) -> list[int]:
     return sorted(int(path.name[:20]) for path in lake.directory_of(broker_id, "old").glob("*.arrow"))
 
 
+@pytest.mark.exhaustive
 def test_removed_segments_go_from_every_replica_but_that_of_a_killed_broker(lake: ReplicatedLake) -> None:
     """What a killed broker has lost says its own recovery, which no job takes from it."""
     lake.change_state(2, "old", clean=False)

@@ -317,6 +317,7 @@ def test_rewritten_segments_are_copied_as_files_and_a_broken_copy_goes_on_where_
     run(test)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("breaks_after", [None, 0, 3, 4])
 def test_large_segments_are_copied_as_files_and_the_rest_by_messages(tmp_path: Path, breaks_after: int | None) -> None:
     async def test() -> None:
@@ -340,6 +341,7 @@ def test_large_segments_are_copied_as_files_and_the_rest_by_messages(tmp_path: P
     run(test)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("whole_from_bytes", [NEVER, 500])
 def test_a_follower_that_falls_behind_while_its_leader_rolls_quickly_has_the_same_files(
     tmp_path: Path, whole_from_bytes: int

@@ -23,6 +23,7 @@ def lake(tmp_path: Path) -> Iterator[DelayedLake]:
     lake.close()
 
 
+@pytest.mark.exhaustive
 def test_sql_reads_what_waits(kafkalake: Run, lake: DelayedLake) -> None:
     query = (
         "SELECT a.topic, text(a.key) AS key, a.due FROM lake.delayed a JOIN lake.delayed b USING (key) ORDER BY a.due"

@@ -61,6 +61,7 @@ def fails(server: str, match: str, first_contact_ms: int = 0) -> None:
             assert first_contact_ms / 1000 <= time.monotonic() - started < 5
 
 
+@pytest.mark.exhaustive
 def test_nothing_listens() -> None:
     server = f"127.0.0.1:{free_port()}"
     fails(server, r"no broker answers at 127\.0\.0\.1:.*refused")
@@ -77,6 +78,7 @@ def test_what_is_no_broker(serve: Serve) -> None:
     fails(serve(lambda accepted: accepted.close()), "closed by the other side|reset")
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_says_nothing_is_given_up(serve: Serve) -> None:
     held: list[socket.socket] = []
     with (

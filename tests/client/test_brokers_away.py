@@ -117,6 +117,7 @@ class GroupWorld(World):
             self.network.run(20)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_member_beats_again_after_brokers_were_away_for_longer_than_a_session(
     protocol: str, monkeypatch: pytest.MonkeyPatch
@@ -180,6 +181,7 @@ def test_a_producer_that_gets_no_id_does_not_ask_for_ever(monkeypatch: pytest.Mo
     assert len(asked) == 1 and polls() < POLLS_MAX
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_member_whose_application_does_not_poll_is_quiet(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = GroupWorld(protocol)

@@ -208,6 +208,7 @@ def test_a_late_answer_is_dropped_and_the_next_one_is_taken(run: Callable[[Scena
     run(scenario)
 
 
+@pytest.mark.exhaustive
 def test_a_broker_that_says_nothing_is_connected_to_anew(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with scripted() as (broker, peers, lost):

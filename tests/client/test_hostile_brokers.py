@@ -75,6 +75,7 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> Hostile:
     return Hostile(monkeypatch)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("seed", first_of(range(SEEDS), 6))
 def test_a_producer_ends_each_record_whatever_brokers_answer(hostile: Hostile, change: Change, seed: int) -> None:
@@ -93,6 +94,7 @@ def test_a_producer_ends_each_record_whatever_brokers_answer(hostile: Hostile, c
     assert producer.core.accumulator.used_bytes == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("seed", first_of(range(SEEDS), 6))
 def test_a_consumer_raises_what_is_clear_and_goes_on(hostile: Hostile, change: Change, seed: int) -> None:

@@ -277,6 +277,7 @@ def test_a_closed_producer_fails_what_is_left() -> None:
     assert producer.core.accumulator.used_bytes == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_fails_each_record_is_written_once_and_in_order(seed: int) -> None:
     """Errors, cut connections, moved leaders, lost answers: then peace."""

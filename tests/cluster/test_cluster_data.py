@@ -147,6 +147,7 @@ class OneInSync(Replication):
     of_topic = ElectionRules(1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("machine", [Replication, OneInSync])
 def test_no_acknowledged_record_is_lost_unmarked(machine: type[Replication]) -> None:
     run_state_machine_as_test(machine, settings=examples(80, stateful_step_count=40))  # type: ignore[no-untyped-call]

@@ -98,6 +98,7 @@ def test_nothing_is_parsed_or_listed_when_nothing_has_changed(lake: Path, monkey
     assert store.load_newer(0) is first
 
 
+@pytest.mark.exhaustive
 def test_a_reader_whose_next_entries_have_expired_still_catches_up(lake: Path) -> None:
     store = DeltaMetadataStore(lake).control_store
     store.commit(following(EMPTY))
@@ -120,6 +121,7 @@ def test_a_lake_that_is_only_read_may_have_no_such_table(lake: Path) -> None:
     assert DeltaMetadataStore(lake).control_store.load() == EMPTY
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("left", [0, 40, -1])
 def test_a_torn_last_commit_is_set_aside(lake: Path, left: int) -> None:
     images = committed(lake, 3)
@@ -131,6 +133,7 @@ def test_a_torn_last_commit_is_set_aside(lake: Path, left: int) -> None:
     assert DeltaMetadataStore(lake).control_store.load() == images[3]
 
 
+@pytest.mark.exhaustive
 def test_a_commit_with_a_torn_file_is_set_aside(lake: Path) -> None:
     images = committed(lake, 3)
     store = DeltaMetadataStore(lake)
@@ -157,6 +160,7 @@ def test_a_file_that_cannot_be_read_is_reported(lake: Path) -> None:
         store.load()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(6))
 def test_an_image_that_was_loaded_outlives_a_loss_of_power(lake: Path, seed: int) -> None:
     disk = ForgetfulDisk(lake, lake.parent / "aside")

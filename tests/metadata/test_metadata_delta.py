@@ -56,6 +56,7 @@ def test_a_publish_is_one_commit_and_carries_deltas_transaction(tmp_path: Path) 
         assert (table.version(), table.transaction_version("kafkalake-broker-0")) == (1, 5)
 
 
+@pytest.mark.exhaustive
 def test_a_second_handle_sees_what_the_first_commits(tmp_path: Path) -> None:
     first, second = DeltaMetadataStore(tmp_path), DeltaMetadataStore(tmp_path)
     first.create_topics([topic_row("a")])
@@ -68,6 +69,7 @@ def test_a_second_handle_sees_what_the_first_commits(tmp_path: Path) -> None:
     assert len(second.load_segments()) == 3
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("crashed", [False, True])
 def test_a_reader_that_was_idle_for_longer_than_entries_are_kept_sees_the_newest_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crashed: bool
@@ -88,6 +90,7 @@ def test_a_reader_that_was_idle_for_longer_than_entries_are_kept_sees_the_newest
     assert reader.load_partitions()[0].high_watermark == 4
 
 
+@pytest.mark.exhaustive
 def test_a_publish_that_another_process_has_committed_changes_nothing_and_leaves_no_file(tmp_path: Path) -> None:
     """The second handle has not seen the first's commit when it begins."""
     first, second = DeltaMetadataStore(tmp_path), DeltaMetadataStore(tmp_path)
@@ -214,6 +217,7 @@ def replace_interval(definition: TableDefinition, interval: int) -> TableDefinit
     return TableDefinition(definition.schema, definition.history, definition.partition_by, interval)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kept", [0, 1, 40, -1])
 @pytest.mark.parametrize("table", ["partitions", "segments"])
 def test_a_log_entry_cut_by_a_loss_of_power_is_set_aside_by_the_next_broker(
@@ -234,6 +238,7 @@ def test_a_log_entry_cut_by_a_loss_of_power_is_set_aside_by_the_next_broker(
     assert [row.base_offset for row in restarted.load_snapshot().segments] == [0, 100, 200]
 
 
+@pytest.mark.exhaustive
 def test_maintenance_keeps_what_time_travel_needs_and_removes_what_crashes_left(tmp_path: Path) -> None:
     store = DeltaMetadataStore(tmp_path)
     for version in range(4):
@@ -269,6 +274,7 @@ def test_log_entries_past_their_retention_go_and_later_versions_stay(tmp_path: P
         store.load_partitions(version=5)
 
 
+@pytest.mark.exhaustive
 def test_a_writer_that_always_loses_gives_up_with_a_retriable_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,6 +362,7 @@ def test_any_series_of_publishes_reads_like_the_store_in_memory(
         assert one.partitions == other.partitions
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "path",
     [

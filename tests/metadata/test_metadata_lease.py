@@ -398,6 +398,7 @@ def test_of_many_processes_that_start_at_once_on_no_lake_exactly_one_gets_the_le
     assert all(answer == "held" or "already run by" in answer for answer in answers)
 
 
+@pytest.mark.exhaustive
 def test_the_lease_of_version_0_1_is_read_taken_over_and_renewed(clock: ManualClock, tmp_path: Path) -> None:
     """Its table has neither boot ids nor the length of leases."""
     DeltaMetadataStore(tmp_path)

@@ -46,6 +46,7 @@ def test_a_lake_that_may_not_be_read_is_no_missing_one(tmp_path: Path, monkeypat
         paths.require_lake(tmp_path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["with space", "ümläut", "a#b?c", "50%", "[a]*"])
 def test_a_lake_may_have_almost_any_name(tmp_path: Path, name: str) -> None:
     store = DeltaMetadataStore(tmp_path / name)
@@ -143,6 +144,7 @@ def test_a_lake_that_only_newer_versions_may_change_is_read(tmp_path: Path) -> N
     assert json.loads(file.read_text())["written_by"] == "kafkalake 7"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("content", [b"", b"\0\0", b"{", b"[]", b'{"format": 1}'])
 def test_a_damaged_format_is_written_anew_by_the_next_broker(tmp_path: Path, content: bytes) -> None:
     DeltaMetadataStore(tmp_path).close()

@@ -75,6 +75,7 @@ def test_any_client_reads_them_as_records(node: NodeInThread, producer: Producer
     assert ([each.timestamp_ms for each in found] == list(range(5))) != is_broker_time
 
 
+@pytest.mark.exhaustive
 def test_a_topic_of_a_delay_delivers_them_after_it(node: NodeInThread, producer: Producer) -> None:
     name = made(node, {"delay.levels": "50ms"})
     producer.send_arrow(f"{name}-delay-50ms", pa.table({"value": VALUES})).get(TIMEOUT_S)

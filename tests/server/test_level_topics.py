@@ -53,6 +53,7 @@ def topics(admin: AdminClient, begin: str) -> dict[str, int]:
     return {name.removeprefix(begin): len(topic.partitions) for name, topic in found.items() if name.startswith(begin)}
 
 
+@pytest.mark.exhaustive
 def test_topics_of_delays_follow_their_target(admin: AdminClient) -> None:
     create(admin, "orders", 2, delay_levels="5s,1m")
     assert topics(admin, "orders") == {"": 2, "-delay-5s": 2, "-delay-1m": 2}
@@ -74,6 +75,7 @@ def refusal(call: object) -> tuple[str, str]:
     return refused.value.args[0].name(), refused.value.args[0].str()
 
 
+@pytest.mark.exhaustive
 def test_names_that_are_taken_are_refused_and_nothing_is_made(admin: AdminClient) -> None:
     create(admin, "sales-delay-5s")
     name, text = refusal(lambda: create(admin, "sales", delay_levels="1s,5s"))
@@ -96,6 +98,7 @@ def test_levels_that_are_none_are_refused(admin: AdminClient, levels: str) -> No
     assert refusal(lambda: create(admin, "wrong", delay_levels=levels))[0] == "INVALID_CONFIG"
 
 
+@pytest.mark.exhaustive
 def test_a_topic_of_a_delay_is_changed_with_its_target_alone(admin: AdminClient) -> None:
     create(admin, "jobs", delay_levels="5s")
     grow = NewPartitions("jobs-delay-5s", 2)
@@ -115,6 +118,7 @@ def test_a_topic_of_a_delay_is_changed_with_its_target_alone(admin: AdminClient)
     assert topics(admin, "jobs") == {}
 
 
+@pytest.mark.exhaustive
 def test_what_a_killed_controller_has_left_is_made_good(node: NodeInThread, admin: AdminClient) -> None:
     create(admin, "left", 2, delay_levels="5s,1m")
     delete_topic = node.broker.topic_admin._delete

@@ -105,6 +105,7 @@ async def starts_fenced(starting: Node, lake: Path, gate: Gate) -> None:
         await starting.stop()
 
 
+@pytest.mark.exhaustive
 def test_a_member_is_unfenced_once_it_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         async with running(node(tmp_path, 0)):
@@ -128,6 +129,7 @@ def test_the_others_know_a_broker_that_has_started(tmp_path: Path, monkeypatch: 
     asyncio.run(run())
 
 
+@pytest.mark.exhaustive
 def test_a_controller_with_other_nodes_is_unfenced_once_it_listens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_controller_with_other_nodes_is_unfenced_once_it_listens(
     asyncio.run(run())
 
 
+@pytest.mark.exhaustive
 def test_a_broker_that_is_alone_registers_and_leads_in_one_version(tmp_path: Path) -> None:
     async def run() -> None:
         for _ in range(2):

@@ -31,6 +31,7 @@ async def watched(caplog: pytest.LogCaptureFixture, *, held: bool) -> None:
         watchdog.stop()
 
 
+@pytest.mark.exhaustive
 def test_a_stall_is_logged_once_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
     asyncio.run(watched(caplog, held=True))
     (line,) = caplog.messages

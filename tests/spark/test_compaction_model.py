@@ -161,6 +161,7 @@ def test_a_job_that_is_killed_leaves_the_old_or_the_new_and_the_next_finishes(
     assert list(problems_of(lake)) == []
 
 
+@pytest.mark.exhaustive
 def test_running_it_twice_does_nothing_more(topic: CompactedTopic) -> None:
     compact(topic.lake.path, "here")
     rows = topic.lake.store.load_segments("states")
@@ -184,6 +185,7 @@ def test_files_that_were_replaced_go_with_the_next_run_when_no_broker_runs(topic
     assert not any((topic.lake.path / row.path).exists() for row in old)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("config", "compacts"),
     [
@@ -204,6 +206,7 @@ def test_settings_say_when_a_topic_is_compacted(tmp_path: Path, config: dict[str
     topic.lake.close()
 
 
+@pytest.mark.exhaustive
 def test_a_segment_that_says_that_records_are_lost_stays_as_it_is(tmp_path: Path) -> None:
     """A consumer of the lake is told of the loss after compaction as before, between segments that become one each."""
     topic = CompactedTopic(tmp_path / "lake")

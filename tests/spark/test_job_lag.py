@@ -62,6 +62,7 @@ def rows(lake: Path) -> list[dict[str, object]]:
     return [row for row in JobTable(lake, paths.LAG).rows().to_pylist() if not str(row["run_id"]).startswith("history")]
 
 
+@pytest.mark.exhaustive
 def test_lag_in_records_and_seconds_of_groups_that_nobody_is_in(
     lake: WrittenLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +95,7 @@ def test_the_past_is_measured_from_the_history_of_the_tables(lake: WrittenLake) 
     assert {row["lag"] for row in past} <= {90, 10}
 
 
+@pytest.mark.exhaustive
 def test_alerts_set_the_exit_code_and_reach_the_webhook(lake: WrittenLake, capsys: pytest.CaptureFixture[str]) -> None:
     commit(lake, 0, {("slow", 0): 30, ("fast", 0): 99})
     received: list[dict[str, object]] = []

@@ -115,6 +115,7 @@ def test_logs_that_a_broker_holds_are_left_to_it(lake: WrittenLake) -> None:
         assert held
 
 
+@pytest.mark.exhaustive
 def test_what_nothing_accounts_for_is_listed_and_left_alone(
     lake: WrittenLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,6 +135,7 @@ def test_what_nothing_accounts_for_is_listed_and_left_alone(
     assert values(lake.path) == list(range(30, 40))
 
 
+@pytest.mark.exhaustive
 def test_what_a_killed_write_has_staged_goes_when_it_is_old(lake: WrittenLake) -> None:
     old, young = (staging_path(lake.path) / name for name in ("old-job", "young-job"))
     for directory in (old, young):

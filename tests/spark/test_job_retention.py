@@ -69,6 +69,7 @@ def commit(lake: Path, group: str, offset: int, topic: str = "old") -> None:
     DeltaMetadataStore(lake, create=False).publish_group_offsets(PublishedOffsets([row], {0: now_ms + 1}))
 
 
+@pytest.mark.exhaustive
 def test_old_segments_go_and_readers_begin_where_they_end(
     lake: WrittenLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +115,7 @@ def test_size_takes_the_oldest(lake: WrittenLake) -> None:
     assert values(lake.path, "old")[-1] == 51
 
 
+@pytest.mark.exhaustive
 def test_a_slow_group_is_warned_of_or_keeps_what_it_has_not_read(
     lake: WrittenLake, capsys: pytest.CaptureFixture[str]
 ) -> None:

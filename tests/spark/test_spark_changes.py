@@ -231,6 +231,7 @@ def test_changes_that_are_gone_are_refused_and_where_they_begin_again_is_said(
     assert sql(f"SELECT count(*) AS n FROM lake.clicks CHANGES FROM VERSION {anew}")[0].n == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_log_cleaned", [False, True])
 def test_a_topic_that_was_idle_while_versions_were_removed_is_followed_on(
     lake: WrittenLake, is_log_cleaned: bool

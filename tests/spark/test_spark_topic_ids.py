@@ -58,6 +58,7 @@ def read(groups: list[list[SegmentSlice]]) -> list[tuple[int, str, str]]:
     return [tuple(row.values()) for row in pa.Table.from_batches(batches, SCHEMA).to_pylist()]
 
 
+@pytest.mark.exhaustive
 def test_a_plan_never_reads_the_next_topic_of_the_name(lake: WrittenLake) -> None:
     old = fill(lake, "old", 3)
     groups = plan_slices(begin_read(options(lake)), Selection())
@@ -123,6 +124,7 @@ def test_given_offsets_may_name_their_topic(lake: WrittenLake) -> None:
         plan_slices(begin_read(options(lake, startingOffsets=starting)), Selection())
 
 
+@pytest.mark.exhaustive
 def test_an_offset_that_was_committed_for_the_topic_before_is_none_of_this_one(lake: WrittenLake) -> None:
     fill(lake, "old", 3)
     row = GroupOffsetRow("etl", "clicks", lake.topics["clicks"].topic_id, 0, 2, 0, "", 1, None, 0, 7)

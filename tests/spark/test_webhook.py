@@ -63,6 +63,7 @@ def test_a_redirect_is_not_followed(server: str) -> None:
     assert Hook.paths == ["/redirect/SECRET"]
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_answers_byte_by_byte_is_not_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         ended = threading.Event()

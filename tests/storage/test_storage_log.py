@@ -733,6 +733,7 @@ def test_the_largest_timestamp_is_found_without_reading_all_once_the_record_with
         assert files.bytes_read < 3 * segment_bytes
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(20))
 def test_the_largest_timestamp_is_that_of_a_model(memory_path: Path, seed: int) -> None:
     random = Random(seed)

@@ -184,6 +184,7 @@ class CountedSyncs(ForgetfulFiles):
         super().sync_directory(path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("ends", ["power", "kill"])
 @pytest.mark.parametrize("seed", range(12))
 def test_takeovers_force_nothing_and_the_epoch_of_each_record_is_known_afterwards(

@@ -107,6 +107,7 @@ def verifying(of: Mapping[str, str]) -> set[str]:
     return found
 
 
+@pytest.mark.exhaustive
 def test_one_module_loops_over_a_segment() -> None:
     """Besides it `segment` reads at one position, `staged_file` a file of another kind, `replica_run` what is not yet written."""
     of_storage = {"segment_reader", "segment", "staged_file", "replica_run"}

@@ -262,6 +262,7 @@ def guarded(length: int) -> tuple[mmap.mmap, int]:
     return memory, size - mmap.PAGESIZE - length
 
 
+@pytest.mark.exhaustive
 def test_no_byte_behind_the_batch_is_read() -> None:
     """Changed and cut batches end where memory does: a read behind their end kills this process."""
     chance = random.Random(1)

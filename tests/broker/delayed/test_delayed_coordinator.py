@@ -194,6 +194,7 @@ def test_a_kill_at_any_step_neither_loses_nor_doubles(tmp_path: Path, point: Del
     run(scenario())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("error", [NotEnoughReplicasError(), RequestTimedOutError(), KafkaStorageError()])
 @pytest.mark.parametrize("is_appended", [False, True])
 def test_an_append_to_the_target_that_fails_is_repeated(tmp_path: Path, error: KafkaError, is_appended: bool) -> None:
@@ -232,6 +233,7 @@ def test_a_journal_that_cannot_be_written_delays_and_nothing_else(tmp_path: Path
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_a_load_that_fails_is_repeated(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await started(tmp_path)

@@ -127,6 +127,7 @@ class Run:
         return Sent(None if is_cancel else b"%d" % self.sent, due, delay_id)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", first_of(SEEDS, 5))
 def test_what_is_delivered_is_what_a_sorted_list_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed in TIGHT:

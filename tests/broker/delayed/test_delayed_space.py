@@ -36,6 +36,7 @@ def far_values(world: DelayedWorld) -> list[bytes | None]:
     return [value for each in (0, 1) for value in world.targets.values((ORDERS, each)) if value and value[:1] != b"x"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kill_at", [None, DelayedPoint.CARRIED, DelayedPoint.TRIMMED])
 def test_records_that_wait_long_do_not_keep_the_others(tmp_path: Path, kill_at: DelayedPoint | None) -> None:
     async def scenario() -> None:
@@ -115,6 +116,7 @@ def sequences(world: DelayedWorld) -> list[tuple[UUID, int]]:
     return found
 
 
+@pytest.mark.exhaustive
 def test_targets_that_are_deleted_do_not_stay_in_the_snapshots(tmp_path: Path) -> None:
     gone = UUID(int=77)
 

@@ -61,6 +61,7 @@ def response(kinds: str) -> bytes:
 KINDS = ["s", "sssss", "ssess", "cscss", "sslss", "saass", "l", "c", "s" * 1_100, "lclc"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kinds", KINDS)
 @pytest.mark.parametrize("start", [0, 1, 6])
 def test_all_records_from_an_offset_on_are_there_however_they_are_taken(kinds: str, start: int) -> None:
