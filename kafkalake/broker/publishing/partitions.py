@@ -96,9 +96,9 @@ class PartitionReporter:
 
     def partition_resigned(self, partition: Partition) -> None:
         key = (partition.topic.name, partition.index)
-        row = self._describe(key)
-        if row is not None and partition.topic.registrations[partition.index].leader == NO_LEADER:
-            self.changes.orphaned(row)  # its records stay readable from here
+        row, leader = self._describe(key), partition.topic.registrations[partition.index].leader
+        if row is not None and leader in (NO_LEADER, self.broker_id):
+            self.changes.orphaned(row)  # its records stay readable from here, or its log has failed
         else:
             self.changes.dropped(key)
         self._forget(key)

@@ -17,7 +17,7 @@ from kafkalake.topic_partition import TopicPartition
 
 @dataclass(slots=True)
 class _Changes:
-    """last: the last rows of partitions that this broker leads no longer and no other one leads."""
+    """last: the last rows of partitions that this broker leads no longer and no other one leads yet."""
 
     moved: set[TopicPartition] = field(default_factory=set)
     marked: set[TopicPartition] = field(default_factory=set)
@@ -97,7 +97,7 @@ class UnpublishedChanges:
         self._reported.forget(partition)
 
     def orphaned(self, row: PartitionRow) -> None:
-        """Note that a partition is no longer led here, nor elsewhere: its last row is reported, with its markers."""
+        """Note that a partition is no longer led here, nor elsewhere yet: its last row is reported, with its markers."""
         key = (row.topic, row.partition)
         is_marked = key in self._new.marked or key in self._reported.marked or key in self._marking
         self.dropped(key)

@@ -20,7 +20,7 @@ from kafkalake.broker.publishing.reports import Acknowledgement, HeldWaves, Kind
 from kafkalake.broker.publishing.shown_partitions import has_all_coordinators, shown_partitions
 from kafkalake.broker.publishing.standstill import PAUSE_MS_MAX, STANDSTILL_MS
 from kafkalake.broker.publishing.unpublished import UnpublishedChanges
-from kafkalake.broker.transactions.cut import EndedTransaction, Shown
+from kafkalake.broker.transactions.cut import EndedTransaction, Shown, decide_cut
 from kafkalake.broker.transactions.waves import Waves
 from kafkalake.cluster.image import NO_LEADER, BrokerRegistration, ClusterImage, sole_replica
 from kafkalake.config.layers import Settings
@@ -267,3 +267,16 @@ def test_partitions_are_known_as_far_as_their_leaders_have_answered() -> None:
     assert shown_partitions(image(), known, rows, [late], of_both)[P0] == Shown(3, 3, None)
     orphaned = shown_partitions(image(leaders=(NO_LEADER, 1)), known, rows, [report], of_both)
     assert orphaned[P0] == Shown(3, 3, None), "the last row of a leader that is fenced"
+
+
+def test_a_partition_is_not_known_by_what_was_published_before_its_leader_was_elected() -> None:
+    """A leader that answers may not lead it yet, or no longer as its disk has failed. The log may have grown since the last row."""
+    known, idle = topics("clicks"), PartitionReport(1, 1, (), image_version=5)
+    earlier_leader = replace(row(1, 0, 0), leader=0)
+    earlier_epoch = replace(row(1, 0, 0), leader_epoch=-1)
+    for published in (earlier_leader, earlier_epoch):
+        shown = shown_partitions(image(), known, LakeRows(1, [published]), [idle], [T2])
+        assert shown[P1] == Shown(0, 0, None)
+        ended = EndedTransaction(T2.position, {P1: OffsetRange(0, 0), P0: OffsetRange(0, 0)})
+        cut = decide_cut([ended], shown | {P0: Shown(0, 1, 1)}, {})
+        assert cut.positions == {P0: 0, P1: 0}, "it is not shown in one partition alone"
