@@ -1,7 +1,7 @@
 """Brokers through faults, by seed: each run is the same again by its seed.
 
 `SIMULATION_SEED=17` runs that seed alone, `SIMULATION_SEEDS=100000` so many of one broker from 0 on, `CLUSTER_SEEDS` of three, and
-twice as many of three with three replicas. 190 together run with all tests.
+twice as many of three with three replicas. 300 together run with all tests.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pytest
 from simulation.cluster_run import ClusterSimulation, ReplicatedSimulation
 from simulation.seeded_run import Simulation, simulate
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", 100))
-CLUSTER_SEEDS = int(os.environ.get("CLUSTER_SEEDS", 30))
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", 150))
+CLUSTER_SEEDS = int(os.environ.get("CLUSTER_SEEDS", 50))
 SEED = os.environ.get("SIMULATION_SEED")
 SEEDS_A_TEST = 5
 SHARED_MEMORY = Path("/dev/shm")
