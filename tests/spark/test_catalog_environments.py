@@ -29,7 +29,7 @@ import local_spark
 import long_runs
 import pyspark
 import pytest
-from kafka_reference import QUICK_JVM, Kafkalake, die_with_parent, free_port, java
+from kafka_reference import Kafkalake, die_with_parent, free_port
 from lake_catalog import with_catalog
 from pyspark.sql import SparkSession
 from waiting import wait_until
@@ -296,15 +296,19 @@ def bare_cluster(directory: Path) -> Iterator[str]:
     for jar in (installed / "jars").iterdir():
         if jar.name != JAR:
             (home / "jars" / jar.name).symlink_to(jar.resolve())
-    bare = {"SPARK_HOME": str(home), "PYTHONPATH": "", "PYSPARK_PYTHON": "/no/python/here"}
+    bare = {
+        "SPARK_HOME": str(home),
+        "PYTHONPATH": "",
+        "PYSPARK_PYTHON": "/no/python/here",
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
     port = free_port()
-    # What `spark-class` would run: it has another JVM put the command together.
-    daemon = [java(), "-Xmx256m", *QUICK_JVM, "-cp", str(home / "jars" / "*")]
+    spark_class, classes = str(home / "bin" / "spark-class"), "org.apache.spark.deploy"
     host = ("--host", "127.0.0.1", "--webui-port", "0")
-    master = [*daemon, "org.apache.spark.deploy.master.Master", *host, "--port", str(port)]
+    master = [spark_class, f"{classes}.master.Master", *host, "--port", str(port)]
     url = f"spark://127.0.0.1:{port}"
     work = ("--port", "0", "--cores", "2", "--memory", "1g", "--work-dir", str(directory / "work"))
-    worker = [*daemon, "org.apache.spark.deploy.worker.Worker", *host, *work, url]
+    worker = [spark_class, f"{classes}.worker.Worker", *host, *work, url]
     with running(master, directory / "master.log", **bare), running(worker, directory / "worker.log", **bare):
         registered = directory / "worker.log"
         wait_until(lambda: "Successfully registered" in registered.read_text(), registered.read_text, START_TIMEOUT_S)
