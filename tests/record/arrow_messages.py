@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafkalake.record import layout as at
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.merge import merge_bodies, merged_bound
-from kafkalake.record.message import frame, metadata_bytes
+from kafkalake.record.message import IN_BODY, frame, metadata_bytes
 from kafkalake.record.message_set import compress_body
 
 OPTIONAL_BYTES = st.none() | st.binary(max_size=60)
@@ -36,13 +36,13 @@ def message_of(batches: Sequence[ProducerBatch], base_offset: int = 0, codec: in
     position = int(metadata_bytes(len(batches)))
     out = np.empty(position + int(merged_bound(layouts, at.ALL_COLUMNS)), dtype=np.uint8)
     merged = np.zeros(at.LAYOUT_SIZE, dtype=np.int64)
-    length = int(merge_bodies(bodies, starts, layouts, headers, out, position, merged))
+    length = int(merge_bodies(bodies, starts, layouts, headers, out, position, merged, False))
     assert position + length <= len(out), "the bound holds"
     if codec != at.NO_CODEC:
         stored, merged = compress_body(out[position : position + length], merged, codec)
         length = len(stored)
         out = np.concatenate([out[:position], stored])
-    end = int(frame(out, length, merged, headers, codec, np.zeros(64, dtype=np.uint8)))
+    end = int(frame(out, length, merged, headers, codec, np.zeros(64, dtype=np.uint8), IN_BODY))
     return out[:end].tobytes()
 
 
