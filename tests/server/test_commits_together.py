@@ -44,8 +44,14 @@ def test_commits_that_arrive_together_are_one_append(tmp_path: Path) -> None:
         assert topic is not None
         log = topic.leader(0).log
         end = log.log_end_offset
-        all_sent = threading.Event()
-        node.loop.call_soon_threadsafe(all_sent.wait, 20)
+        held, all_sent = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            held.set()
+            all_sent.wait(20)
+
+        node.loop.call_soon_threadsafe(hold)
+        assert held.wait(20)
         sent = [commit(number) for number in range(GROUPS)]
         all_sent.set()
         assert [error_of(number, each) for number, each in enumerate(sent)] == [0] * GROUPS
