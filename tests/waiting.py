@@ -8,6 +8,8 @@ from typing import Any
 
 TIMEOUT_S = 60.0
 PAUSE_S = 0.02
+CLOCK_REALTIME_COARSE = 5
+"""Linux's clock that gives files their times."""
 
 
 def wait_until(holds: Callable[[], Any], what: Callable[[], Any] | None = None, timeout_s: float = TIMEOUT_S) -> None:
@@ -16,3 +18,8 @@ def wait_until(holds: Callable[[], Any], what: Callable[[], Any] | None = None, 
     while not holds():
         assert time.monotonic() < deadline, what() if what is not None else f"not within {timeout_s} s"
         time.sleep(PAUSE_S)
+
+
+def wait_for_later_files(moment_s: float) -> None:
+    """Return when files get times after that of `moment_s` in ms. Their clock may be some ms behind `time.time`."""
+    wait_until(lambda: time.clock_gettime(CLOCK_REALTIME_COARSE) > moment_s + 0.002)

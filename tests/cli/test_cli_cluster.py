@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Run, environment_with
+from command_line import Ended, Run, environment_with
 from waiting import wait_until
 
 pytestmark = pytest.mark.process
@@ -57,8 +57,15 @@ def test_a_cluster_from_start_to_stop(tmp_path: Path, kafkalake: Run) -> None:
             for address in addresses.split(",")
         )
         assert kafkalake("topics", "create", "clicks", "-b", addresses).code == 0
-        described = kafkalake("topics", "describe", "clicks", "-b", addresses, "--json")
-        partitions = json.loads(described.stdout)[0]["partitions"]
+
+        described: list[Ended] = []
+
+        def is_described() -> bool:
+            described.append(kafkalake("topics", "describe", "clicks", "-b", addresses, "--json"))
+            return described[-1].code == 0
+
+        wait_until(is_described)  # by the broker that is asked
+        partitions = json.loads(described[-1].stdout)[0]["partitions"]
         assert {each["leader"] for each in partitions} == {0, 1}
         assert all(sorted(each["replicas"]) == [0, 1] for each in partitions)
         os.kill(brokers[1]["pid"], signal.SIGKILL)

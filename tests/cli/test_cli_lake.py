@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from command_line import Ended, Run
 from kafka_reference import Kafkalake, free_port, topic_name
+from waiting import wait_for_later_files
 from written_lake import WrittenLake
 
 from kafkalake import Admin, Producer
@@ -196,6 +197,7 @@ def test_a_query_as_of_a_time(kafkalake: Run, tmp_path: Path) -> None:
     lake.append_values("clicks", 0, [b"a", b"b"])
     lake.publish()
     between = datetime.now(UTC)
+    wait_for_later_files(between.timestamp())
     lake.append_values("clicks", 0, [b"c"])
     lake.publish()
     lake.close()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from waiting import wait_for_later_files
 from written_lake import WrittenLake
 
 from kafkalake.metadata import paths
@@ -70,6 +70,5 @@ def _moment_after(lake: Path) -> str:
         for file in (paths.table_path(lake, table) / "_delta_log").glob("*.json")
     ]
     after_ms = max(file.stat().st_mtime_ns for file in commits) // 1_000_000 + 1
-    while time.time_ns() // 1_000_000 <= after_ms + 1:
-        pass
+    wait_for_later_files(after_ms / 1000)
     return datetime.fromtimestamp(after_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
