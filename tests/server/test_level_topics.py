@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from unittest.mock import AsyncMock, patch
 
 import pytest
 from confluent_kafka import KafkaException
@@ -17,6 +18,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from node_in_thread import NodeInThread
+
+from kafkalake.errors import KafkaStorageError
 
 TIMEOUT_S = 30
 
@@ -133,3 +136,18 @@ def test_what_a_killed_controller_has_left_is_made_good(node: NodeInThread, admi
     assert topics(admin, "left") == {"": 2, "-delay-5s": 2, "-delay-1m": 2}
     asyncio.run_coroutine_threadsafe(lose("left"), node.loop).result(TIMEOUT_S)
     assert topics(admin, "left") == {}
+
+
+@pytest.mark.exhaustive
+def test_a_topic_whose_deletion_has_yet_to_be_finished_is_not_told_to_exist(
+    node: NodeInThread, admin: AdminClient
+) -> None:
+    create(admin, "half")
+    controller, failure = node.broker.topic_admin._controller, KafkaStorageError("fails on purpose")
+    with patch.object(controller, "change", AsyncMock(side_effect=failure)):
+        assert refusal(lambda: delete(admin, "half"))[0] == "KAFKA_STORAGE_ERROR"
+        for _ in range(2):
+            assert refusal(lambda: create(admin, "half"))[0] == "KAFKA_STORAGE_ERROR"
+    create(admin, "half", 2)
+    assert topics(admin, "half") == {"": 2}
+    assert refusal(lambda: create(admin, "half"))[0] == "TOPIC_ALREADY_EXISTS"

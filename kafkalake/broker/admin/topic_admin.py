@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -21,12 +20,14 @@ from kafkalake.broker.admin import level_topics
 from kafkalake.broker.admin.changes_in_turn import ChangesInTurn
 from kafkalake.broker.admin.topic_creation import TOPICS_PER_TURN, Creation, place_all, run_in_turns
 from kafkalake.broker.admin.topic_plans import (
+    TopicPlan,
     TopicPlans,
     check_not_internal,
     check_not_protected,
     factor_of,
     parse_overrides,
 )
+from kafkalake.broker.admin.topic_tables import TopicTables, without_topic
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.controller.steps import ControllerStep, Reach
 from kafkalake.broker.partitions.new_topic import NewTopic
@@ -36,13 +37,7 @@ from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.election import Election
 from kafkalake.cluster.image import NO_LEADER, ClusterImage, TopicIdPartition, decide_together
 from kafkalake.cluster.placement import NewTopics, place
-from kafkalake.cluster.topic_changes import (
-    add_partitions,
-    change_topics,
-    clear_eligible,
-    create_topics,
-    delete_topic,
-)
+from kafkalake.cluster.topic_changes import add_partitions, change_topics, clear_eligible, create_topics
 from kafkalake.config.layers import Settings, changed_values
 from kafkalake.config.setting import Value
 from kafkalake.errors import (
@@ -95,6 +90,7 @@ class TopicAdmin:
         self._settings = settings
         self._run_blocking = run_blocking
         self._later = later
+        self._tables = TopicTables(store, controller, run_blocking)
         self._reach = reach
         self._auto_created = TokenBucket(
             world.clock, lambda: settings().broker.auto_create_topics_partitions_per_second
@@ -215,8 +211,20 @@ class TopicAdmin:
             raise created
         return created.topic
 
-    async def _create_all(self, wanted: Sequence[NewTopic]) -> list[Creation | KafkaError]:
+    async def _plan_all(self, wanted: Sequence[NewTopic]) -> list[TopicPlan | KafkaError]:
+        """Return the plans of new topics. A topic exists already only if no deletion of it has yet to be finished."""
         planned = await run_in_turns(self.plans.plan_all(wanted))
+        if self._tables.are_together or not any(isinstance(each, TopicAlreadyExistsError) for each in planned):
+            return planned
+        try:
+            await self._tables.bring_together()
+        except KafkaError as error:
+            unknown = KafkaStorageError(f"an earlier deletion may have yet to be finished: {error}")
+            return [unknown if isinstance(each, TopicAlreadyExistsError) else each for each in planned]
+        return await run_in_turns(self.plans.plan_all(wanted))
+
+    async def _create_all(self, wanted: Sequence[NewTopic]) -> list[Creation | KafkaError]:
+        planned = await self._plan_all(wanted)
         found: dict[str, Creation | KafkaError] = {}
         creations: list[Creation] = []
         for new, plan in zip(wanted, planned, strict=True):
@@ -294,10 +302,11 @@ class TopicAdmin:
             return
         check_not_protected(topic)  # only now: it may have waited for a change of its settings
         try:
-            with contextlib.suppress(UnknownTopicOrPartitionError):  # the row that an interrupted deletion has removed
-                await self._run_blocking(lambda: self._store.delete_topic(topic.name))
-            self._reach(ControllerStep.ROW_DELETED)
-            await self._controller.change(partial(_without_topic, topic.topic_id), [])
+            with self._tables.changing():
+                with contextlib.suppress(UnknownTopicOrPartitionError):  # an interrupted deletion has removed the row
+                    await self._run_blocking(lambda: self._store.delete_topic(topic.name))
+                self._reach(ControllerStep.ROW_DELETED)
+                await self._controller.change(partial(without_topic, topic.topic_id), [])
         except KafkaStorageError:
             await self.settle()
             if self._topics.find(topic.name) is topic:
@@ -316,25 +325,12 @@ class TopicAdmin:
         if not self._controller.is_active:
             return
         try:
-            await self._bring_together()
+            await self._tables.bring_together()
             await self._follow_levels()
         except KafkaError as error:
             logger.warning("topics not brought together error=%s", error)
             again = min(2 * delay_ms, _SETTLE_DELAY_MS_MAX)
             self._later(delay_ms, lambda: self._changes.begin(self.settle(again)))
-
-    async def _bring_together(self) -> None:
-        there = (
-            await self._controller.change(_as_it_is, [])
-        ).partitions  # after a commit whose outcome is not known yet
-        rows = await self._run_blocking(self._store.load_topics)
-        for row in rows:
-            if uuid.UUID(row.topic_id) not in there:
-                logger.warning("topic of an unfinished creation removed topic=%s topic_id=%s", row.topic, row.topic_id)
-                await self._run_blocking(partial(self._store.delete_topic, row.topic))
-        in_delta = {uuid.UUID(row.topic_id) for row in rows}
-        for topic_id in there.keys() - in_delta:
-            await self._controller.change(partial(_without_topic, topic_id), [])
 
     async def _add_partitions(self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
         first = len(topic.registrations)
@@ -388,11 +384,3 @@ class TopicAdmin:
 
 def _leaderless(topic: Topic) -> list[TopicIdPartition]:
     return [(topic.topic_id, index) for index, each in enumerate(topic.registrations) if each.leader == NO_LEADER]
-
-
-def _as_it_is(image: ClusterImage) -> ClusterImage:
-    return image
-
-
-def _without_topic(topic_id: uuid.UUID, image: ClusterImage) -> ClusterImage:
-    return delete_topic(image, topic_id, image.topics_version + 1)
