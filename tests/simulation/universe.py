@@ -239,8 +239,12 @@ class Universe:
 
     def registration(self, topic: str, index: int) -> PartitionRegistration | None:
         """Return a partition as the control store has it."""
-        row = next((each for each in self.store.load_topics() if each.topic == topic), None)
-        return None if row is None else self.store.image.partition((UUID(row.topic_id), index))
+        topic_id = self.topic_id(topic)
+        return None if topic_id is None else self.store.image.partition((topic_id, index))
+
+    def topic_id(self, topic: str) -> UUID | None:
+        """Return the id of a topic as Delta has it."""
+        return next((UUID(each.topic_id) for each in self.store.load_topics() if each.topic == topic), None)
 
     def leader(self, topic: str, index: int) -> int:
         """Return the leader of a partition, any broker if it has none."""
