@@ -233,6 +233,7 @@ def test_a_controller_that_was_stopped_longer_than_its_session_publishes_nothing
     load.start()
     try:
         goes_on(load)
+        wait_until(lambda: any(stable_offsets(brokers[0].lake, topic).values()), timeout_s=TIMEOUT_S)
         controller = controller_of(brokers)
         os.kill(controller.pid, signal.SIGSTOP)
         try:

@@ -422,3 +422,24 @@ def test_a_segments_broker_is_found_where_an_earlier_version_wrote_no_such_colum
     store.remove_segments([rows[2].key])
     assert DeltaMetadataStore(tmp_path, create=False).load_segments() == [compacted, rows[1]]
     assert sorted(DeltaTable(path).to_pyarrow_table().column("broker_id").to_pylist()) == [1, 10]
+
+
+def test_no_offset_goes_back_to_what_a_controller_has_read_before_the_last_publish_of_an_earlier_one(
+    tmp_path: Path,
+) -> None:
+    earlier, later = (DeltaMetadataStore(tmp_path / "lake") for _ in range(2))
+
+    def publish(store: DeltaMetadataStore, version: int, stable: int) -> int:
+        row = replace(partition_row(end=12), last_stable_offset=stable)
+        store.publish(published(version, [row], app_id="controller"))
+        [found] = store.load_partitions()
+        return found.last_stable_offset
+
+    assert publish(earlier, 1, stable=2) == 2
+    later.load_partitions()
+    assert publish(earlier, 2, stable=7) == 7
+    assert publish(later, 1 << 32, stable=4) == 7
+    assert publish(later, (1 << 32) + 1, stable=5) == 7
+    assert publish(later, (1 << 32) + 2, stable=9) == 9
+    with pytest.raises(KafkaStorageError, match="is late"):
+        publish(earlier, 3, stable=11)

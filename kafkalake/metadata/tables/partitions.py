@@ -26,12 +26,12 @@ from kafkalake.topic_partition import PartitionId
 
 @dataclass(slots=True)
 class _LeaderRows:
-    """Log starts and epochs in the rows of one leader, as set by other writers. `version`: of `partitions`, when last read."""
+    """The rows of one leader, log starts as set by other writers. `version`: of `partitions`, when last read."""
 
     leader: int
     version: int = -1
     log_starts: dict[PartitionId[str], int] = field(default_factory=dict)
-    epochs: dict[PartitionId[str], int] = field(default_factory=dict)
+    rows: dict[PartitionId[str], PartitionRow] = field(default_factory=dict)
     has_changed: bool = False
 
     def look(self, table: OpenDeltaTable) -> None:
@@ -41,22 +41,36 @@ class _LeaderRows:
         self.version = table.version
         self.has_changed = True
         rows = [row for file in _files_of(table, [self.leader]) for row in from_table(PartitionRow, table.rows(file))]
-        self.log_starts = _log_starts_of(rows)
-        self.epochs = {(row.topic_id, row.partition): row.leader_epoch for row in rows}
+        self._keep(rows)
 
     def published(self, version: int, rows: Sequence[PartitionRow]) -> None:
         """Note the rows that this process has published itself."""
         self.version = version
+        self._keep(rows)
+
+    def _keep(self, rows: Sequence[PartitionRow]) -> None:
         self.log_starts = _log_starts_of(rows)
-        self.epochs = {(row.topic_id, row.partition): row.leader_epoch for row in rows}
+        self.rows = {(row.topic_id, row.partition): row for row in rows}
+
+    def merge(self, published: Iterable[PartitionRow]) -> list[PartitionRow]:
+        """Return rows to publish whose offsets do not go back.
+
+        An earlier controller may have published more after the present one had read the rows. What each shows is whole, and so is
+        what either shows.
+        """
+        return [
+            row if (known := self.rows.get((row.topic_id, row.partition))) is None else changes.newest_row(known, row)
+            for row in published
+        ]
 
     def refuse_older_epochs(self, published: Iterable[PartitionRow]) -> None:
         """Raise `KafkaStorageError` if a partition has a newer epoch: this publish of its former leader is late."""
         for row in published:
-            newer = self.epochs.get((row.topic_id, row.partition), -1)
-            if row.leader_epoch < newer:
+            known = self.rows.get((row.topic_id, row.partition))
+            if known is not None and row.leader_epoch < known.leader_epoch:
                 raise KafkaStorageError(
-                    f"{row.topic}-{row.partition} is led in epoch {newer}; what epoch {row.leader_epoch} says is late"
+                    f"{row.topic}-{row.partition} is led in epoch {known.leader_epoch}; "
+                    f"what epoch {row.leader_epoch} says is late"
                 )
 
 
@@ -102,7 +116,7 @@ class DeltaPartitions(LakeTables):
                 for led in all_led:
                     led.look(table)
                     led.refuse_older_epochs(rows)
-                    rows = changes.merge_raised_log_starts(rows, led.log_starts)
+                    rows = changes.merge_raised_log_starts(led.merge(rows), led.log_starts)
                 return None if is_published(table, state) else _publish_change(table, state, segments_version, rows)
 
             self._commit(table, change)
