@@ -135,8 +135,8 @@ class MemoryMetadataStore:
                 )
                 for row in state.partitions
             ]
-            before = {(row.topic_id, row.partition): row.log_start_offset for row in self._partitions[-1][1]}
-            stamped = changes.merge_raised_log_starts(stamped, before)
+            led = [row for row in self._partitions[-1][1] if row.leader in state.leaders]
+            stamped = changes.newest_rows({(row.topic_id, row.partition): row for row in led}, stamped)
             others = [row for row in self._partitions[-1][1] if row.leader not in state.leaders]
             self._partitions.append((self._clock.now_ms(), [*others, *stamped]))
             self._transactions[state.app_id] = state.version

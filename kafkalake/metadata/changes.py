@@ -25,7 +25,7 @@ from kafkalake.metadata.tables.schemas import (
     SegmentRow,
     TopicRow,
 )
-from kafkalake.topic_partition import TopicPartition
+from kafkalake.topic_partition import PartitionId, TopicPartition
 
 GONE = "Dead"
 """The state of a removed transactional id."""
@@ -144,6 +144,18 @@ def newest_row(published: PartitionRow | None, reported: PartitionRow, stable_ma
     )
 
 
+def newest_rows(known: Mapping[PartitionId[str], PartitionRow], reported: Iterable[PartitionRow]) -> list[PartitionRow]:
+    """Return the rows to publish instead of those of a table, `known`, see `newest_row`: log starts that a job has raised stay.
+
+    An earlier controller may have published more after the present one had read the rows. What each shows is whole, and so is what
+    either shows.
+    """
+    return [
+        row if (before := known.get((row.topic_id, row.partition))) is None else newest_row(before, row)
+        for row in reported
+    ]
+
+
 def with_log_starts(rows: Sequence[PartitionRow], log_starts: Mapping[TopicPartition, int]) -> list[PartitionRow]:
     """Return the rows with log starts raised to those given by (topic id, partition), and other offsets at least as high."""
     raised = []
@@ -159,18 +171,6 @@ def with_log_starts(rows: Sequence[PartitionRow], log_starts: Mapping[TopicParti
             )
         raised.append(row)
     return raised
-
-
-def merge_raised_log_starts(
-    published: Sequence[PartitionRow], log_starts: Mapping[TopicPartition, int]
-) -> list[PartitionRow]:
-    """Return a broker's rows to publish, keeping log starts raised by a job, given by (topic id, partition)."""
-    kept = {
-        key: raised_log_start(row.log_start_offset, log_starts[key], row.high_watermark)
-        for row in published
-        if (key := (row.topic_id, row.partition)) in log_starts
-    }
-    return with_log_starts(published, kept)
 
 
 def segments_of(partitions: Iterable[PartitionRow], segments: Iterable[SegmentRow]) -> list[SegmentRow]:

@@ -201,6 +201,15 @@ def test_publishing_the_same_version_again_changes_nothing(tested: StoreOfTest) 
     assert tested.store.load_segments() == [segment_row(base=0)]
 
 
+def test_no_offset_of_a_leader_epoch_goes_back(tested: StoreOfTest) -> None:
+    def publish(version: int, stable: int) -> int:
+        tested.publish(published(version, [replace(partition_row(end=12), last_stable_offset=stable)]))
+        [found] = tested.store.load_partitions()
+        return found.last_stable_offset
+
+    assert [publish(version, stable) for version, stable in enumerate((2, 7, 4, 9))] == [2, 7, 7, 9]
+
+
 def test_the_last_published_version_is_known_per_application(tested: StoreOfTest) -> None:
     assert tested.store.last_published_version("kafkalake-broker-0") is None
     tested.publish(published(4, leader=0))

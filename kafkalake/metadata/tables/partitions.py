@@ -26,11 +26,10 @@ from kafkalake.topic_partition import PartitionId
 
 @dataclass(slots=True)
 class _LeaderRows:
-    """The rows of one leader, log starts as set by other writers. `version`: of `partitions`, when last read."""
+    """The rows of one leader. `version`: of `partitions`, when last read."""
 
     leader: int
     version: int = -1
-    log_starts: dict[PartitionId[str], int] = field(default_factory=dict)
     rows: dict[PartitionId[str], PartitionRow] = field(default_factory=dict)
     has_changed: bool = False
 
@@ -48,20 +47,8 @@ class _LeaderRows:
         self.version = version
         self._keep(rows)
 
-    def _keep(self, rows: Sequence[PartitionRow]) -> None:
-        self.log_starts = _log_starts_of(rows)
+    def _keep(self, rows: Iterable[PartitionRow]) -> None:
         self.rows = {(row.topic_id, row.partition): row for row in rows}
-
-    def merge(self, published: Iterable[PartitionRow]) -> list[PartitionRow]:
-        """Return rows to publish whose offsets do not go back.
-
-        An earlier controller may have published more after the present one had read the rows. What each shows is whole, and so is
-        what either shows.
-        """
-        return [
-            row if (known := self.rows.get((row.topic_id, row.partition))) is None else changes.newest_row(known, row)
-            for row in published
-        ]
 
     def refuse_older_epochs(self, published: Iterable[PartitionRow]) -> None:
         """Raise `KafkaStorageError` if a partition has a newer epoch: this publish of its former leader is late."""
@@ -101,7 +88,7 @@ class DeltaPartitions(LakeTables):
             led = self._led(leader)
             led.look(table)
             changed, led.has_changed = led.has_changed, False
-            return dict(led.log_starts) if changed else {}
+            return _log_starts_of(led.rows.values()) if changed else {}
 
     def _publish_partitions(self, state: PublishedState, segments_version: int) -> int:
         """Replace the leaders' rows, stamped with the version of `segments` that belongs to them, and return the new version."""
@@ -116,7 +103,7 @@ class DeltaPartitions(LakeTables):
                 for led in all_led:
                     led.look(table)
                     led.refuse_older_epochs(rows)
-                    rows = changes.merge_raised_log_starts(led.merge(rows), led.log_starts)
+                    rows = changes.newest_rows(led.rows, rows)
                 return None if is_published(table, state) else _publish_change(table, state, segments_version, rows)
 
             self._commit(table, change)
