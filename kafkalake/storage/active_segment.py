@@ -19,7 +19,7 @@ import numpy as np
 from kafkalake.buffers import Buffer
 from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.schema import PREAMBLE, footer
-from kafkalake.storage.files import read_all, write_all
+from kafkalake.storage.files import read_all, write_all, write_parts
 from kafkalake.storage.index import ENTRY_BYTES, decode_position
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
@@ -147,18 +147,18 @@ class ActiveSegment(Segment):
 
         Raise `OSError` if I/O fails, leaving the segment unchanged.
         """
-        position = self._write(parts)
+        position, end = self._write(parts)
         if position - self._indexed_at >= self._index_interval_bytes:
             self._index(base_offset, position, self.content.max_timestamp)
         self.content.add(records, next_offset, smallest, largest, largest_at)
-        self._end = position + sum(map(len, parts))
+        self._end = end
 
     def append_run(self, messages: Buffer, run: ReplicaRun) -> None:
         """Write the bytes of whole messages, which `run` describes. Raise `OSError` if I/O fails, leaving the segment unchanged."""
-        origin = self._write((messages,))
+        origin, end = self._write((messages,))
         self._index_run(run, origin)
         self.content.add(run.records, run.next_offset, run.min_timestamp, run.max_timestamp, run.max_timestamp_offset)
-        self._end = origin + len(messages)
+        self._end = end
 
     def _index_run(self, run: ReplicaRun, origin: int) -> None:
         entries = np.empty((2, ENTRY_BYTES * len(run.bases)), dtype=np.uint8)
@@ -173,20 +173,17 @@ class ActiveSegment(Segment):
         self.index.extend(entries[0].tobytes())
         self.time_index.extend(entries[1].tobytes())
 
-    def _write(self, parts: Sequence[Buffer]) -> int:
-        """Write bytes behind the last message and return their position. Raise `OSError` if I/O fails."""
+    def _write(self, parts: Sequence[Buffer]) -> tuple[int, int]:
+        """Write bytes behind the last message and return their begin and end. Raise `OSError` if I/O fails."""
         if not self._end:
             self._create()
         file = self._open_files.get(self.path, write=True)
-        position = self._end
         try:
-            for part in parts:
-                write_all(self._open_files.files, file.descriptor, part, position)
-                position += len(part)
+            end = write_parts(self._open_files.files, file.descriptor, parts, self._end)
         except OSError:
             self._cut()
             raise
-        return self._end
+        return self._end, end
 
     def write_aborted(self, aborted: Sequence[AbortedTransaction]) -> None:
         """Write the index entries of the transactions that the next messages abort. `count_aborted` makes them permanent.

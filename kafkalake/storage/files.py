@@ -12,6 +12,7 @@ import errno
 import mmap
 import os
 import struct
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -163,6 +164,14 @@ def make_durable_directory(files: Files, path: str) -> None:
     files.make_directory(path)
     for each in reversed(named):
         files.sync_directory(os.path.dirname(each) or ".")
+
+
+def write_parts(files: Files, descriptor: int, parts: Iterable[Buffer], position: int) -> int:
+    """Write data behind each other from `position` on, see `write_all`, and return the position behind it."""
+    for part in parts:
+        write_all(files, descriptor, part, position)
+        position += len(part)
+    return position
 
 
 def write_all(files: Files, descriptor: int, data: Buffer, position: int) -> None:

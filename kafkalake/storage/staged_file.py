@@ -27,7 +27,7 @@ from kafkalake.record.memory import load_i32, load_i64
 from kafkalake.record.message import OK, REASONS, TORN, check_frame
 from kafkalake.record.message_set import scan
 from kafkalake.record.schema import PREAMBLE
-from kafkalake.storage.files import REAL_FILES, Files, write_all
+from kafkalake.storage.files import REAL_FILES, Files, write_all, write_parts
 from kafkalake.storage.message_writer import write_message
 
 CHUNK_BYTES = 2 << 20
@@ -49,9 +49,8 @@ class StagedWriter:
         """Write one batch. Raise `OSError` if I/O fails."""
         batch.header[at.BASE_OFFSET] = 0
         batch.header[at.LEADER_EPOCH], batch.header[at.BASE_SEQUENCE] = partition, topic
-        for part in write_message([batch], at.NO_CODEC).parts:
-            write_all(self._files, self._descriptor, part, self.bytes)
-            self.bytes += len(part)
+        message = write_message([batch], at.NO_CODEC)
+        self.bytes = write_parts(self._files, self._descriptor, message.parts, self.bytes)
         self.batches += 1
         self.records += batch.rows
 
