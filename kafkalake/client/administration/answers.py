@@ -58,8 +58,14 @@ def find_result(results: Iterable[R], is_asked: Callable[[R], bool], subject: st
     raise no_result(subject)
 
 
+def missing_partitions(
+    asked: Iterable[TopicPartition], found: Container[TopicPartition]
+) -> dict[TopicPartition, KafkaError]:
+    """Return the errors of partitions that were asked about and are not among those found."""
+    return {each: no_result(f"partition {partition_name(each)}") for each in asked if each not in found}
+
+
 def require_partitions(asked: Iterable[TopicPartition], found: Container[TopicPartition]) -> None:
     """Raise `KafkaError` if a partition that was asked about is not among those found."""
-    for partition in asked:
-        if partition not in found:
-            raise no_result(f"partition {partition_name(partition)}")
+    for error in missing_partitions(asked, found).values():
+        raise error

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from kafkalake.client.administration.answers import no_result, raise_result, result_error
+from kafkalake.client.administration.answers import missing_partitions, raise_result, result_error
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.administration.configs import BROKER_RESOURCE, TOPIC_RESOURCE, alter_configs
 from kafkalake.client.network.script import Script
 from kafkalake.client.requests import ALTER_PARTITION_REASSIGNMENTS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS
 from kafkalake.errors import KafkaError
-from kafkalake.topic_partition import TopicPartition, by_topic, partition_name
+from kafkalake.topic_partition import TopicPartition, by_topic
 from kafkalake.wire.messages.controller import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
@@ -92,8 +92,8 @@ def alter_reassignments(
         for topic in answer.responses
         for each in topic.partitions
     }
-    missing = {each: no_result(f"partition {partition_name(each)}") for each in wanted if each not in found}
-    return {partition: error for partition, error in (found | missing).items() if error is not None}
+    found |= missing_partitions(wanted, found)
+    return {partition: error for partition, error in found.items() if error is not None}
 
 
 def elect_leaders(
@@ -117,8 +117,7 @@ def elect_leaders(
         for topic in answer.replica_election_results
         for each in topic.partition_result
     }
-    missing = {each: no_result(f"partition {partition_name(each)}") for each in wanted or () if each not in found}
-    return found | missing
+    return found | missing_partitions(wanted or (), found)
 
 
 # Throttles
