@@ -157,7 +157,7 @@ class JournalLoading(Generic[E, R, C]):
         if not waiting:
             return
         logger.warning("journal not loaded partitions=%s error=%s", sorted(waiting), error)
-        retry_s = max((self._retry_s.get(index, RETRY_S) for index in waiting), default=RETRY_S)
+        retry_s = max(self._retry_s.get(index, RETRY_S) for index in waiting)
         self._retry_s.update(dict.fromkeys(waiting, min(2 * retry_s, RETRY_S_MAX)))
         asyncio.get_running_loop().call_later(retry_s, self._give_again, waiting)
 

@@ -78,7 +78,7 @@ class PartitionReporter:
         key = (partition.topic.name, partition.index)
         if is_written:
             self.changes.marked(key)
-            self._moved(key)
+            self.partition_moved(partition)
         else:
             self.changes.marking(key)
 
@@ -160,17 +160,13 @@ class PartitionReporter:
 
     def _follow_log_starts(self, starts: Mapping[PartitionId[str], int]) -> None:
         """Remove the segments before these offsets from the logs. Blocking, safe in any thread."""
-        for key, partition in list(self._partitions.items()):
+        for partition in list(self._partitions.values()):
             raised = starts.get((str(partition.topic.topic_id), partition.index), 0)
             log = partition.log
             start = raised_log_start(log.log_start_offset, raised, log.high_watermark)
             if start > log.log_start_offset:
                 _begin_at(partition, start)
-                self._loop.call_soon_threadsafe(self._moved, key)
-
-    def _moved(self, key: TopicPartition) -> None:
-        if key in self._partitions:
-            self.changes.moved(key)
+                self._loop.call_soon_threadsafe(self.partition_moved, partition)
 
     def load_swapped(self) -> dict[PartitionId[str], list[RewrittenSegment]]:
         """Return the segments rewritten by jobs since the last call (the first call: ever). Blocking.
