@@ -167,6 +167,7 @@ def _gap_s(network: _Network, topic: str, choose: Callable[[int], int]) -> tuple
             gap_s = producer.longest_gap_s(since_s)
         finally:
             network.heal()
+    assert not producer.errors, f"{cluster.name}: {producer.errors[0]}"
     for each in cluster.brokers:
         wait_for_isr(cluster, topic, asked=each)
     return gap_s, producer.errors
