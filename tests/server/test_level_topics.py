@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from unittest.mock import AsyncMock, patch
 
 import pytest
@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from node_in_thread import NodeInThread
+from waiting import wait_until
 
 from kafkalake.errors import KafkaStorageError
 
@@ -151,3 +152,32 @@ def test_a_topic_whose_deletion_has_yet_to_be_finished_is_not_told_to_exist(
     create(admin, "half", 2)
     assert topics(admin, "half") == {"": 2}
     assert refusal(lambda: create(admin, "half"))[0] == "TOPIC_ALREADY_EXISTS"
+
+
+@pytest.mark.exhaustive
+def test_topics_that_cannot_be_brought_together_are_tried_again_by_one_timer(node: NodeInThread) -> None:
+    topic_admin, actions = node.broker.topic_admin, []
+    failures = [KafkaStorageError("fails on purpose"), MemoryError()] * 5
+    wait_until(lambda: not topic_admin._settles_again, timeout_s=TIMEOUT_S)
+
+    async def settle(times: int) -> None:
+        for _ in range(times):
+            topic_admin.settle_soon()
+        await topic_admin.wait()
+
+    async def act() -> None:
+        actions[-1]()
+        await topic_admin.wait()
+
+    def run(work: Coroutine[object, object, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, node.loop).result(TIMEOUT_S)
+
+    with patch.object(topic_admin, "_later", lambda delay_ms, action: actions.append(action)):
+        with patch.object(topic_admin._controller, "change", AsyncMock(side_effect=failures)):
+            run(settle(3))
+            assert len(actions) == 1
+            run(act())
+            run(settle(2))
+            assert len(actions) == 2
+        run(act())
+    assert len(actions) == 2

@@ -96,6 +96,8 @@ class TopicAdmin:
             world.clock, lambda: settings().broker.auto_create_topics_partitions_per_second
         )
         self._changes = ChangesInTurn(lambda: controller.is_active)
+        self._settles_again = False
+        """Whether `settle` is to be called again after a pause."""
         self.wait = self._changes.wait
         """Wait until no change is in progress."""
 
@@ -327,10 +329,20 @@ class TopicAdmin:
         try:
             await self._tables.bring_together()
             await self._follow_levels()
-        except KafkaError as error:
-            logger.warning("topics not brought together error=%s", error)
-            again = min(2 * delay_ms, _SETTLE_DELAY_MS_MAX)
-            self._later(delay_ms, lambda: self._changes.begin(self.settle(again)))
+        except Exception as error:
+            logger.warning("topics not brought together error=%r", error)
+            self._settle_later(delay_ms)
+
+    def _settle_later(self, delay_ms: int) -> None:
+        if self._settles_again:
+            return
+        self._settles_again = True
+
+        def settle_again() -> None:
+            self._settles_again = False
+            self._changes.begin(self.settle(min(2 * delay_ms, _SETTLE_DELAY_MS_MAX)))
+
+        self._later(delay_ms, settle_again)
 
     async def _add_partitions(self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
         first = len(topic.registrations)
