@@ -95,6 +95,7 @@ class JournalCoordinator:
     """The coordinator of a journal partition that this broker leads. `start` it, and `close` it when it is led here no more.
 
     new_files: returns the files of a load, which no other one uses: a thread of a load that was given up may write yet.
+    count_cancels: returns the `cancels` of all coordinators of the broker.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class JournalCoordinator:
         room: Room,
         metrics: Metrics,
         reach: Callable[[Enum], None],
+        count_cancels: Callable[[], int],
     ) -> None:
         self.partition = partition
         self._host = host
@@ -114,6 +116,7 @@ class JournalCoordinator:
         self._room = room
         self._metrics = metrics
         self._reach = reach
+        self._count_cancels = count_cancels
         self._loaded: _Loaded | None = None
         self._is_closed = False
         self._is_following = False
@@ -149,6 +152,11 @@ class JournalCoordinator:
     def is_loaded(self) -> bool:
         """Return whether hand-ins are taken."""
         return self._loaded is not None
+
+    @property
+    def cancels(self) -> int:
+        """The number of cancels in memory."""
+        return 0 if self._loaded is None else self._loaded.state.cancels_held
 
     def describe(self) -> JournalDescription:
         """Return the numbers of the partition."""
@@ -217,15 +225,14 @@ class JournalCoordinator:
             try:
                 state = await self._host.run_blocking(self._read_journal)
                 rows = [(each, await self._read_opened(each)) for each in state.hand_overs.open.values()]
-                break
-            except (KafkaLakeError, OSError) as error:
+            except Exception as error:
                 logger.warning(
-                    "journal of delayed delivery not loaded partition=%s error=%s", self.partition.name, error
+                    "journal of delayed delivery not loaded partition=%s error=%r", self.partition.name, error
                 )
                 await asyncio.sleep(PAUSE_MS / 1000)
-        else:
-            return
-        self._begin(state, rows)
+            else:
+                self._begin(state, rows)
+                return
 
     def _read_journal(self) -> JournalState:
         """Return the state as of the high watermark. Blocks."""
@@ -279,7 +286,7 @@ class JournalCoordinator:
             lambda: rounds.wake(),
             lambda offsets: rounds.read_undamaged(offsets),
         )
-        hand_ins = HandIns(state.doubles, self._append_hand_in, self._host.timers)
+        hand_ins = HandIns(state.doubles, self._append_hand_in, self._host.timers, self._count_cancels)
         rounds = Rounds(
             self.partition.log,
             state,
@@ -321,8 +328,8 @@ class JournalCoordinator:
     async def _keep_short(self, loaded: _Loaded) -> None:
         try:
             await loaded.space.look()
-        except (KafkaLakeError, OSError) as error:
-            logger.warning("journal of delayed delivery not trimmed partition=%s error=%s", self.partition.name, error)
+        except Exception as error:
+            logger.warning("journal of delayed delivery not trimmed partition=%s error=%r", self.partition.name, error)
         finally:
             self._host.timers.schedule(LOOK_MS, partial(self._look, loaded))
 

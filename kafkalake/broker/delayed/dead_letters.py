@@ -16,12 +16,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from kafkalake.broker.coordination.journal import Timers
 from kafkalake.broker.delayed.hand_overs import Target
 from kafkalake.broker.delayed.rows import WaitingRows
-from kafkalake.errors import KafkaLakeError
 from kafkalake.record.arrays import Int64s
 
 logger = logging.getLogger(__name__)
+
+REFUSED_PAUSE_MS = 60_000
+"""How long records that their topic refuses are left alone."""
 
 
 class _Part(NamedTuple):
@@ -49,6 +52,7 @@ class DeadLetters:
         pause_ms: Callable[[int], int],
         rows_max: int,
         bytes_max: int,
+        timers: Timers,
     ) -> None:
         """find_target: returns the dead-letter partition, creates it if need be. give: hands over one batch for an error code.
 
@@ -59,13 +63,17 @@ class DeadLetters:
         self._give = give
         self._pause_ms = pause_ms
         self._rows_max, self._bytes_max = rows_max, bytes_max
+        self._timers = timers
         self._parts: deque[_Part] = deque()
+        self._refused: list[_Part] = []
+        self._is_closed = False
         self._is_free = asyncio.Event()
         self._is_free.set()
         self._task: asyncio.Task[None] | None = None
 
     def close(self) -> None:
         """Give nothing more."""
+        self._is_closed = True
         if self._task is not None:
             self._task.cancel()
 
@@ -80,12 +88,24 @@ class DeadLetters:
         self.finished()
         self._begin()
 
+    def refused(self, rows: WaitingRows, error_code: int) -> None:
+        """Take records back that the topic refuses, as long as its settings do not change: they keep the others no longer."""
+        if not self._refused:
+            self._timers.schedule(REFUSED_PAUSE_MS, self._give_refused)
+        self._refused.append(_Part(rows.offsets, rows.sizes, error_code))
+        self.finished()
+
+    def _give_refused(self) -> None:
+        self._parts.extend(self._refused)
+        self._refused.clear()
+        self._begin()
+
     def finished(self) -> None:
         """Take the news that the batch that was given is at an end."""
         self._is_free.set()
 
     def _begin(self) -> None:
-        if self._task is None or self._task.done():
+        if not self._is_closed and (self._task is None or self._task.done()):
             self._task = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
@@ -96,8 +116,8 @@ class DeadLetters:
             try:
                 target = await self._find_target()
                 found = await self._read(part.offsets)
-            except (KafkaLakeError, OSError) as error:
-                logger.warning("no dead letters of delayed records written, to be repeated error=%s", error)
+            except Exception as error:
+                logger.warning("no dead letters of delayed records written, to be repeated error=%r", error)
                 self._parts.appendleft(part)
                 await asyncio.sleep(self._pause_ms(failures) / 1000)
                 failures += 1

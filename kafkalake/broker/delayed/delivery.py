@@ -97,7 +97,7 @@ class Delivery:
         """`unblocked` is called when parked records are to be taken and added again. read: of records that are given up."""
         self.parked = Parked()
         self._dead_letters = DeadLetters(
-            targets.dead_letter, read, self._hand_to_dead_letters, _pause_ms, BATCH_ROWS_MAX, BATCH_BYTES_MAX
+            targets.dead_letter, read, self._hand_to_dead_letters, _pause_ms, BATCH_ROWS_MAX, BATCH_BYTES_MAX, timers
         )
         self.queued = 0
         """The number of records that have been added and are not finished."""
@@ -280,7 +280,7 @@ class Delivery:
             logger.error("target of delayed records has lost records target=%s error=%s", hand_over.note.target, error)
             changed = hand_over.note._replace(epoch=hand_over.note.epoch + 1, first_sequence=0)
             self._write_instead(hand_over, changed, rows)
-        elif isinstance(error, TOO_LARGE) and len(rows) > 1:
+        elif len(rows) > 1 and _may_be_split(hand_over.note, error):
             self._split(hand_over, rows)
         elif isinstance(error, (*TOO_LARGE, *REFUSED)) or self._is_gone(hand_over, error):
             self._give_up(hand_over, rows, error)
@@ -364,20 +364,18 @@ class Delivery:
     def _give_up(self, hand_over: HandOver, rows: WaitingRows, error: KafkaError) -> None:
         """Withdraw an intent, and give its records up. Those behind them follow if the topic is gone.
 
-        If it is the dead-letter topic that is gone, there is another one.
+        If it is the dead-letter topic that is gone, there is another one. Its settings may refuse records too.
         """
         target = hand_over.note.target
         logger.error("delayed records not delivered target=%s records=%d error=%s", target, len(rows), error)
-        is_dead = hand_over.note.reason is Reason.DEAD_LETTERED
-        if is_dead and not isinstance(error, UNKNOWN):
-            self._send_later(hand_over, error)
-            return
         self._write_instead(hand_over, hand_over.note._replace(offsets=_NONE), None)
         self._release(rows)
-        if is_dead:
+        if hand_over.note.reason is not Reason.DEAD_LETTERED:
+            self._dead_letters.add(rows, error.code)
+        elif isinstance(error, UNKNOWN):
             self._dead_letters.return_batch(rows, hand_over.note.error_code)
         else:
-            self._dead_letters.add(rows, error.code)
+            self._dead_letters.refused(rows, hand_over.note.error_code)
         for each in self._queues.pop(target, ()) if isinstance(error, UNKNOWN) else ():
             self._release(each.rows)
             self._dead_letters.add(each.rows, each.error_code or UnknownTopicIdError.code)
@@ -391,6 +389,11 @@ class Delivery:
         self.held_bytes += int(rows.sizes.sum())
         self._enqueue(target, Queued(rows, error_code, stays=True))
         self._write_within(GATHER_MS)
+
+
+def _may_be_split(intent: Note, error: KafkaError) -> bool:
+    """Return whether a part of a batch that is refused may be taken."""
+    return isinstance(error, (*TOO_LARGE, *REFUSED) if intent.reason is Reason.DEAD_LETTERED else TOO_LARGE)
 
 
 def _pause_ms(failures: int) -> int:

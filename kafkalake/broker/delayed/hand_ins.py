@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from kafkalake.broker.callbacks import CallbackLoop, Done, call_isolated
@@ -22,12 +23,16 @@ from kafkalake.errors import (
     NotEnoughReplicasAfterAppendError,
     RequestTimedOutError,
 )
-from kafkalake.record.batch import ProducerBatch
+from kafkalake.record import layout as at
+from kafkalake.record.batch import ProducerBatch, body_to_arrow
 
 UNCERTAIN = RequestTimedOutError, NotEnoughReplicasAfterAppendError
 """Errors of batches that are in the log and may yet be committed."""
+CANCELS_MAX = 200_000
+"""The cancels in the memory of a broker above which no more are taken. Each is kept for five minutes or somewhat more."""
 WAIT_MS = 30_000
 """The longest wait of a repetition for the batch that it repeats."""
+_NO_ROOM = f"{CANCELS_MAX} cancels of delayed records are kept, the most: to be sent again in some minutes"
 _OF_BATCH = (
     "producer_epoch",
     "target_partition",
@@ -55,27 +60,46 @@ def check_hand_in(batch: ProducerBatch) -> None:
         raise InvalidRecordError("records that are handed in together are of several batches")
 
 
+def count_cancels_in(batch: ProducerBatch) -> int:
+    """Return the number of cancels of a batch."""
+    due_ms = body_to_arrow(batch.body, batch.layout, at.TIMESTAMP_COLUMN).column("timestamp").view(pa.int64())
+    return int(np.count_nonzero(due_ms.to_numpy() == NO_DUE_TIME))
+
+
 class HandIns:
     """The batches that are being appended to a journal partition, and those of unknown outcome."""
 
-    def __init__(self, doubles: Doubles, append: Callable[[ProducerBatch, Done], None], timers: Timers) -> None:
+    def __init__(
+        self,
+        doubles: Doubles,
+        append: Callable[[ProducerBatch, Done], None],
+        timers: Timers,
+        count_cancels: Callable[[], int],
+    ) -> None:
+        """count_cancels: returns the number of cancels in the broker's memory."""
         self._doubles = doubles
         self._append = append
         self._timers = timers
+        self._count_cancels = count_cancels
         self._under_way: dict[HandInKey, list[Done]] = {}
         self._uncertain: set[HandInKey] = set()
 
     def take(self, batch: ProducerBatch, done: Done) -> None:
-        """Append a batch that `delayed_journal.encode` has made, unless the journal has it, and call `done`."""
+        """Append a batch that `delayed_journal.encode` has made, unless the journal has it, and call `done`.
+
+        One with cancels for which there is no room fails with `NotEnoughReplicasAfterAppendError`, which producers send again.
+        """
         key = hand_in_key(batch)
-        if not key.is_idempotent:
-            self._append(batch, done)
-        elif self._doubles.has(key):
+        if key.is_idempotent and self._doubles.has(key):
             done(None)
-        elif key in self._under_way:
+        elif key.is_idempotent and key in self._under_way:
             self._under_way[key].append(done)
             if key in self._uncertain:
                 self._timers.schedule(WAIT_MS, partial(self._give_up, key, done))
+        elif (cancels := count_cancels_in(batch)) and self._count_cancels() + cancels > CANCELS_MAX:
+            done(NotEnoughReplicasAfterAppendError(_NO_ROOM))
+        elif not key.is_idempotent:
+            self._append(batch, done)
         else:
             self._under_way[key] = [done]
             self._append(batch, partial(self._appended, key))

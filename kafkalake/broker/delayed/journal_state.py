@@ -244,6 +244,11 @@ class JournalState:
         self.waiting.add(entries[:, OFFSET])
         return entries
 
+    @property
+    def cancels_held(self) -> int:
+        """The number of cancels in memory, with those of open transactions."""
+        return len(self.cancels) + sum(len(each.cancels) for each in self._transactions.values())
+
     def take_superseded(self) -> list[Int64s]:
         """Return the offsets of copies that do not count, once: a note is to say so."""
         found, self._superseded = self._superseded, []

@@ -149,7 +149,7 @@ class Rounds:
         if len(free):
             try:
                 found = await self.read_undamaged(free[:, OFFSET])
-            except KafkaLakeError:
+            except Exception:
                 state.index.add(free)
                 raise
             for rows in found:

@@ -112,10 +112,20 @@ class DelayedService:
             known.close()
         new_files = partial(self._new_files, partition.log.directory)
         found = JournalCoordinator(
-            partition, self._host, self._targets, new_files, self._room, self._metrics, self._reach
+            partition,
+            self._host,
+            self._targets,
+            new_files,
+            self._room,
+            self._metrics,
+            self._reach,
+            self._count_cancels,
         )
         self._coordinators[index] = found
         found.start()
+
+    def _count_cancels(self) -> int:
+        return sum(each.cancels for each in self._coordinators.values())
 
     def _new_files(self, directory: str) -> TemporaryFiles:
         return TemporaryFiles(directory, self._host.world.files, f"{next(self._loads)}-")

@@ -24,7 +24,7 @@ from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.cluster.image import sole_replica
 from kafkalake.delayed_headers import DELAY_ID
 from kafkalake.delayed_journal import NO_DUE_TIME, Origin, encode
-from kafkalake.errors import KafkaError, MessageTooLargeError
+from kafkalake.errors import InvalidRecordError, KafkaError, MessageTooLargeError
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.log import Log
@@ -65,6 +65,8 @@ class TargetLogs:
         self.deleted: set[UUID] = set()
         self.refused: dict[UUID, KafkaError] = {}
         """The answers of some targets to everything."""
+        self.refused_dead_letters: set[bytes] = set()
+        """The values that the dead-letter topic refuses with the whole batch."""
         self.dead_letter_faults: list[KafkaError] = []
         self.dead_letters = DEAD_LETTERS
         self.largest_bytes = 1 << 30
@@ -89,6 +91,8 @@ class TargetLogs:
             fault = fault or self.always
             if len(batch.body) > self.largest_bytes:
                 fault = MessageTooLargeError()
+        elif self.refused_dead_letters.intersection(batch.to_arrow().column("value").to_pylist()):
+            fault = InvalidRecordError()
         if fault is not None:
             done(fault)
             return
@@ -208,7 +212,7 @@ class DelayedWorld:
             return TemporaryFiles(str(self._directory / "journal"), self.led.files, f"{next(self._loads)}-")
 
         return JournalCoordinator(
-            self.led.partition, self, self.targets, new_files, Room(1 << 20), self.seen, self._reach
+            self.led.partition, self, self.targets, new_files, Room(1 << 20), self.seen, self._reach, self.cancels
         )
 
     def restart(self) -> None:
@@ -236,9 +240,7 @@ class DelayedWorld:
 
     def cancels(self) -> int:
         """Return the number of cancels that are kept."""
-        loaded = self.coordinator._loaded
-        assert loaded is not None
-        return len(loaded.state.cancels)
+        return self.coordinator.cancels
 
     async def pass_real_time(self, until: Callable[[], bool]) -> None:
         """Let what waits by the event loop's clock happen, until a condition is met."""

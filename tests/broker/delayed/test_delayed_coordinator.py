@@ -240,13 +240,13 @@ def test_a_load_that_fails_is_repeated(tmp_path: Path) -> None:
         world.hand_in([Sent(b"a", SECOND)])
         await world.settle()
         world.coordinator.close()
-        world.read_faults = [KafkaStorageError("one"), OSError("two")]
+        world.read_faults = [KafkaStorageError("one"), MemoryError()]
         world.restart()
         await world.settle()
         assert world.hand_in([Sent(b"b", SECOND)]) == ["COORDINATOR_LOAD_IN_PROGRESS"]
         await world.pass_real_time(lambda: world.coordinator.is_loaded)
-        world.read_faults = [KafkaStorageError("the records of a round")]
-        await world.pass_time(4_000, 100)
+        world.read_faults = [KafkaStorageError("the records of a round"), MemoryError()]
+        await world.pass_time(6_000, 100)
         assert world.targets.values() == [b"a"]
         world.restart()
         world.coordinator.close()
@@ -636,5 +636,67 @@ def test_dead_letters_that_nobody_takes_keep_no_record_back(
             [],
             [],
         )
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_dead_letter_that_its_topic_refuses_keeps_no_other_back(tmp_path: Path, restarts: bool) -> None:
+    bad = {b"3", b"8"}
+
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.targets.always = InvalidRecordError()
+        world.targets.refused_dead_letters = set(bad)
+        world.hand_in([Sent(b"%d" % number, START_MS) for number in range(10)])
+        await world.pass_time(2_000, 100)
+        if restarts:
+            world.restart()
+            await world.pass_time(1_000, 500)
+        world.hand_in([Sent(b"later", START_MS)])
+        await world.pass_time(2_000, 500)
+        assert not bad.intersection(world.targets.values((DEAD_LETTERS, 0)))
+        assert world.coordinator.describe().waiting == 2
+        await world.pass_time(120_000, 20_000)
+        assert world.coordinator.describe().waiting == 2
+        world.targets.refused_dead_letters.clear()
+        world.read_faults = [MemoryError()]
+        await world.pass_time(120_000, 20_000)
+        await world.pass_real_time(lambda: world.coordinator.describe().waiting == 0)
+        found = [bytes(each or b"") for each in world.targets.values((DEAD_LETTERS, 0))]
+        assert sorted(found) == sorted([b"later", *(b"%d" % number for number in range(10))])
+        assert (world.coordinator.describe().waiting, world.coordinator.describe().overdue) == (0, 0)
+
+    run(scenario())
+
+
+def test_cancels_have_a_bound_and_are_taken_again_when_others_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkalake.broker.delayed.hand_ins.CANCELS_MAX", 3)
+
+    def cancels(*names: bytes) -> list[Sent]:
+        return [Sent(None, -1, name) for name in names]
+
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        first = world.hand_in(cancels(b"a", b"b"), producer_id=5, sequence=0, base_offset=0)
+        await world.pass_time(10)
+        opened = world.hand_in(cancels(b"c"), producer_id=7, sequence=0, transactional=True)
+        await world.pass_time(10)
+        for _ in range(2):
+            refused = world.hand_in(cancels(b"d"), producer_id=5, sequence=2, base_offset=2)
+            repeated = world.hand_in(cancels(b"a", b"b"), producer_id=5, sequence=0, base_offset=0)
+            waiting = world.hand_in([Sent(b"waits", SECOND)])
+            await world.pass_time(10)
+            assert refused == ["NOT_ENOUGH_REPLICAS_AFTER_APPEND"]
+            assert first == opened == repeated == waiting == [None]
+        world.end_transaction(7, committed=False)
+        await world.pass_time(10)
+        assert world.cancels() == 2
+        await world.pass_time(400_000, 10_000)
+        again = world.hand_in(cancels(b"d"), producer_id=5, sequence=2, base_offset=2)
+        await world.pass_time(10)
+        assert (again, world.cancels()) == ([None], 1)
 
     run(scenario())
