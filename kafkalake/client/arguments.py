@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from operator import index
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from kafkalake.client.records import ConsumerGroupMetadata, OffsetAndMetadata
 from kafkalake.topic_partition import TopicPartition
@@ -12,6 +13,7 @@ from kafkalake.topic_partition import TopicPartition
 Header: TypeAlias = tuple[str | bytes, bytes | None]
 
 _TIMESTAMP_MAX = (1 << 63) - 1
+_LONGEST_S = 365 * 24 * 60 * 60.0
 
 
 def check_topic(topic: object) -> None:
@@ -122,3 +124,31 @@ def check_part(name: str, part: object, *methods: str) -> None:
     for method in methods if part is not None else ():
         if isinstance(part, type) or not callable(getattr(part, method, None)):
             raise TypeError(f"{name}: {part!r} is no object with a method `{method}`")
+
+
+def checked_seconds(seconds: object, what: str) -> float:
+    """Return a time to wait. Raise `TypeError` for what is no number, `ValueError` for one below 0 and for NaN."""
+    if not isinstance(seconds, Real):
+        raise TypeError(f"{what} is a number of seconds, not {type(seconds).__name__}")
+    found = float(seconds)
+    if not found >= 0:
+        raise ValueError(f"{what} is at least 0 seconds, not {found:g}")
+    return min(found, _LONGEST_S)
+
+
+def checked_broker(broker_id: object, what: str) -> int:
+    """Return the id of a broker. Raise as `checked_number` does."""
+    return checked_number(broker_id, what)
+
+
+def checked_broker_name(name: str) -> int:
+    """Return the id of a broker that is named by it, as resources are. Raise `ValueError` for another name."""
+    if not (name.isascii() and name.isdecimal()):
+        raise ValueError(f"a broker is named by its id, as '0', not {name!r}")
+    return int(name)
+
+
+Seconds: TypeAlias = Annotated[float, checked_seconds]
+"""A time to wait, from 0 to infinite."""
+BrokerId: TypeAlias = Annotated[int, checked_broker]
+"""The id of a broker, not of an address to begin with, which has one below 0."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks.client_readers import READERS
+from benchmarks.prepared_requests import prepared_requests
 
 VALUE = bytes(100)
 ARROW_ROWS = 100_000
@@ -102,7 +103,8 @@ def confluent_kafka(servers: str, topic: str, records: int) -> Round:
 
 
 CLIENTS = {
-    each.__name__: each for each in (kafkalake_send, kafkalake_send_arrow, kafka_python, aiokafka, confluent_kafka)
+    each.__name__: each
+    for each in (kafkalake_send, kafkalake_send_arrow, kafka_python, aiokafka, confluent_kafka, prepared_requests)
 }
 
 

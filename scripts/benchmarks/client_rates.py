@@ -5,18 +5,20 @@ Each client has a process of its own, and they take turns. A row compares kafkal
 
 from __future__ import annotations
 
+import contextlib
+import os
 import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from kafka_reference import BrokerProcess, create_topic
 
 from benchmarks import client_memory
-from benchmarks.plan import Plan, progress
-from benchmarks.rows import Row, number
+from benchmarks.plan import Plan, costing, progress
+from benchmarks.rows import Cost, Row, number
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Case:
     records_of_ours: int
     records_of_theirs: int
     at_least: float
+    bound: str = ""
+    """The name of what shows how much the broker takes, if that may be less than what the clients can send."""
 
 
 class ClientProcess:
@@ -71,7 +75,16 @@ def measure(plan: Plan) -> Iterator[Row]:
     cases = (
         Case("client-send", send, "kafkalake_send", "kafka_python", many, few, 2),
         Case("client-send", send, "kafkalake_send", "aiokafka", many, few, 2),
-        Case("client-send-arrow", "`Producer.send_arrow`", "kafkalake_send_arrow", "confluent_kafka", arrow, many, 5),
+        Case(
+            "client-send-arrow",
+            "`Producer.send_arrow`",
+            "kafkalake_send_arrow",
+            "confluent_kafka",
+            arrow,
+            many,
+            5,
+            bound="prepared_requests",
+        ),
     )
     poll = "`Consumer.poll`, records as objects"
     reading = (
@@ -102,23 +115,43 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 
 def _row(plan: Plan, broker: BrokerProcess, case: Case) -> Row:
+    """Each sends a round to warm the broker, then they take turns. Dirty pages go to the disk before each, as in `take_turns`."""
     key = f"{case.key}-{case.theirs.replace('_', '-')}-on-{broker.name}"
     progress(key)
     create_topic(broker, key, partitions=plan.partitions)
-    ours: list[float] = []
-    theirs: list[float] = []
-    servers = broker.bootstrap_servers
-    with (
-        ClientProcess(case.ours, servers, key, case.records_of_ours) as own,
-        ClientProcess(case.theirs, servers, key, case.records_of_theirs) as other,
-    ):
-        own.round()
-        other.round()
+    cost = Cost("M records")
+    with contextlib.ExitStack() as stack:
+        clients = [
+            (stack.enter_context(ClientProcess(name, broker.bootstrap_servers, key, records)), records)
+            for name, records in (
+                (case.ours, case.records_of_ours),
+                (case.theirs, case.records_of_theirs),
+                (case.bound, case.records_of_ours),
+            )
+            if name
+        ]
+        figures: list[list[float]] = [[] for _ in clients]
+        for client, _ in clients:
+            client.round()
         for _ in range(plan.rounds):
-            ours.append(own.round())
-            theirs.append(other.round())
-        own_work, other_work = own.by_processor[1:], other.by_processor[1:]
-    return compared(key, case, broker.name, (ours, own_work), (theirs, other_work))
+            for (client, records), rates in zip(clients, figures, strict=True):
+                os.sync()
+                with costing(cost, broker, records / 1e6):
+                    rates.append(client.round())
+        work = [client.by_processor[1:] for client, _ in clients]
+    row = compared(key, case, broker.name, (figures[0], work[0]), (figures[1], work[1]))
+    return _bounded(row, figures[2], cost.seconds[broker.name][2::3]) if case.bound else row
+
+
+def _bounded(row: Row, bound: list[float], cpu_s: list[float]) -> Row:
+    """The row with the rate at which the broker takes prepared requests, and its own processor time for a million records then."""
+    rate = statistics.median(bound)
+    text = f"the broker takes {number(rate)} records/s from prepared requests, {number(statistics.median(cpu_s))} CPU s/M records"
+    return replace(
+        row,
+        apache_kafka=f"{row.apache_kafka}; {text}",
+        figures={**row.figures, "prepared_requests": bound, "broker_cpu_s": {"unit": "M records", "prepared": cpu_s}},
+    )
 
 
 def _read_row(plan: Plan, broker: BrokerProcess, case: Case) -> Row:

@@ -9,10 +9,12 @@ from typing import Concatenate, ParamSpec, TypeVar
 import pytest
 from simulated_network import SimulatedBroker, SimulatedNetwork, SimulatedTopics
 
-from kafkalake.client.administration import configs, group_offsets, groups, partition_offsets, topics
+from kafkalake.client.administration import configs, group_offsets, groups, partition_offsets, reassignments, topics
 from kafkalake.client.administration.call import AdminCall, AdminCore
+from kafkalake.client.administration.configs import BROKER_RESOURCE
 from kafkalake.client.administration.partition_offsets import LATEST
 from kafkalake.client.administration.settings import AdminSettings
+from kafkalake.client.checked_call import checked
 from kafkalake.client.network.client import FIRST_CONTACT_MS
 from kafkalake.client.network.script import Script
 from kafkalake.client.requests import (
@@ -196,14 +198,17 @@ def test_addresses_at_which_nobody_is_are_said(first_contact_ms: int, at_least_m
 
 
 WRONG: list[tuple[Callable[..., Script[object]], tuple[object, ...], str]] = [
-    (topics.delete_topics, ("clicks",), "several names, as"),
-    (topics.delete_topics, ([5],), "topics are named by str"),
-    (topics.create_topic, (5,), "a topic is a str"),
-    (configs.describe_configs, (2, "clicks"), "several names"),
+    (topics.delete_topics, ("clicks",), "delete_topics: names is a list or another collection, not 'clicks'"),
+    (topics.delete_topics, ([5],), "each of delete_topics: names is of type str, not 5"),
+    (topics.delete_topics, (), "delete_topics: missing a required argument: 'names'"),
+    (topics.create_topic, (5,), "create_topic: name is of type str, not 5"),
+    (configs.describe_configs, (2, "clicks"), "names is a list"),
+    (configs.describe_configs, (BROKER_RESOURCE, ["clicks"]), "a broker is named by its id, as '0', not 'clicks'"),
     (partition_offsets.list_offsets, ({"clicks": LATEST},), "a partition is a tuple"),
-    (partition_offsets.delete_records, ([("clicks", 0)],), "a dictionary by"),
-    (group_offsets.alter_offsets, ("g", {("clicks", 0): "5"}), "an offset is an int"),
-    (group_offsets.delete_offsets, ("g", "clicks"), "partitions are several"),
+    (partition_offsets.delete_records, ([("clicks", 0)],), "before is a dictionary"),
+    (group_offsets.alter_offsets, ("g", {("clicks", 0): "5"}), "is of type int, not '5'"),
+    (group_offsets.delete_offsets, ("g", "clicks"), "partitions is a list"),
+    (reassignments.elect_leaders, ("preferd", None), "election is one of 'preferred', 'unclean', not 'preferd'"),
 ]
 
 
@@ -213,6 +218,6 @@ def test_wrong_arguments_are_refused_before_a_broker_is_asked(
 ) -> None:
     """A single name of topics to delete would be those of its letters."""
     admin = Simulated()
-    with pytest.raises(TypeError, match=match):
-        admin.run(call, *given)
+    with pytest.raises((TypeError, ValueError), match=match):
+        admin.run(checked(call), *given)
     assert all(isinstance(each, MetadataRequest) for broker in admin.brokers for each in broker.requests)

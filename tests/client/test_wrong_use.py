@@ -178,7 +178,7 @@ def test_other_wrong_arguments_of_a_consumer() -> None:
         with pytest.raises(TypeError, match="a topic is a str"):
             reader.partitions_for(5)  # type: ignore[arg-type]
         reader.unsubscribe()
-        with pytest.raises(TypeError, match="a topic is a str"):
+        with pytest.raises(TypeError, match="topics are named by str"):
             reader.subscribe([5])  # type: ignore[list-item]
         with pytest.raises(TypeError, match="listener"):
             reader.subscribe(["t"], listener=5)  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from kafkalake.client.administration import (
 )
 from kafkalake.client.administration.call import AdminCall, AdminCore
 from kafkalake.client.administration.settings import AdminSettings
+from kafkalake.client.checked_call import checked
 from kafkalake.client.errors import ClientClosedError
 from kafkalake.client.network.client import FIRST_CONTACT_MS
 from kafkalake.client.network.event_loop import EventLoopEdge
@@ -36,10 +37,11 @@ def _awaited(
     operation: Callable[Concatenate[AdminCall, P], Script[T]],
 ) -> Callable[Concatenate[Admin, P], Coroutine[None, None, T]]:
     """Return an operation as a method whose result is awaited."""
+    checked_operation = checked(operation)
 
     @wraps(operation)
     async def method(admin: Admin, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await admin.run(operation, *args, **kwargs)
+        return await admin.run(checked_operation, *args, **kwargs)
 
     return method
 

@@ -22,6 +22,7 @@ from kafkalake.client.administration import (
 )
 from kafkalake.client.administration.call import AdminCall, AdminCore
 from kafkalake.client.administration.settings import AdminSettings
+from kafkalake.client.checked_call import checked
 from kafkalake.client.errors import ClientClosedError
 from kafkalake.client.network.client import FIRST_CONTACT_MS
 from kafkalake.client.network.script import Script
@@ -35,10 +36,11 @@ T = TypeVar("T")
 
 def _blocking(operation: Callable[Concatenate[AdminCall, P], Script[T]]) -> Callable[Concatenate[Admin, P], T]:
     """Return an operation as a method that waits for its result."""
+    checked_operation = checked(operation)
 
     @wraps(operation)
     def method(admin: Admin, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return admin.run(operation, *args, **kwargs)
+        return admin.run(checked_operation, *args, **kwargs)
 
     return method
 

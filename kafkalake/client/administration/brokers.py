@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from kafkalake.client.administration.answers import find_result, raise_error, raise_result
 from kafkalake.client.administration.call import AdminCall
+from kafkalake.client.arguments import BrokerId
 from kafkalake.client.cluster import BrokerNode
 from kafkalake.client.network.script import Script
 from kafkalake.client.requests import (
@@ -183,7 +184,7 @@ def _replica(state: QuorumReplicaState) -> QuorumReplica:
 
 
 def describe_log_dirs(
-    call: AdminCall, broker_ids: Collection[int], partitions: Collection[TopicPartition] | None = None
+    call: AdminCall, broker_ids: Collection[BrokerId], partitions: Collection[TopicPartition] | None = None
 ) -> Script[dict[int, list[LogDir]]]:
     """Return the log directories of brokers, with their replicas of `partitions` (None: all).
 
@@ -213,7 +214,7 @@ def _log_dir(result: DescribeLogDirsResult) -> LogDir:
     return LogDir(result.log_dir, total, usable, replicas)
 
 
-def unregister_broker(call: AdminCall, broker_id: int) -> Script[None]:
+def unregister_broker(call: AdminCall, broker_id: BrokerId) -> Script[None]:
     """Unregister a broker that does not come back. Raise `BrokerIdNotRegisteredError` and others."""
     message = UnregisterBrokerRequest(broker_id=broker_id)
     answer = yield from call.ask_controller(UNREGISTER_BROKER, message, lambda answer: [answer])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kafkalake.client.administration.answers import find_result, no_result, raise_result
 from kafkalake.client.administration.call import AdminCall
-from kafkalake.client.arguments import checked_names
+from kafkalake.client.arguments import checked_broker_name
 from kafkalake.client.network.script import Script
 from kafkalake.client.requests import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, A, ClientApi, Q
 from kafkalake.wire.messages.topics import (
@@ -56,7 +56,6 @@ def describe_configs(
     call: AdminCall, resource_type: int, names: Sequence[str], *, documentation: bool = False
 ) -> Script[dict[str, list[ConfigEntry]]]:
     """Return settings of topics (`TOPIC_RESOURCE`) or brokers (`BROKER_RESOURCE`, names are ids), by resource, ordered by name."""
-    names = checked_names(names, "topics and brokers")
     resources = [
         DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=None)
         for name in names
@@ -116,5 +115,5 @@ def alter_configs(
 def _ask(call: AdminCall, resource_type: int, names: Sequence[str], api: ClientApi[Q, A], message: Q) -> Script[A]:
     """Ask the broker itself about its own settings, any broker about others."""
     if resource_type == BROKER_RESOURCE and names and names[0]:
-        return (yield from call.ask_broker(int(names[0]), api, message))
+        return (yield from call.ask_broker(checked_broker_name(names[0]), api, message))
     return (yield from call.ask(api, message))

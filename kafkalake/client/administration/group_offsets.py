@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from kafkalake.client.administration.answers import no_result, raise_error, require_partitions
 from kafkalake.client.administration.call import AdminCall
-from kafkalake.client.arguments import checked_offsets, checked_partitions
+from kafkalake.client.arguments import checked_offsets
 from kafkalake.client.network.script import Script
 from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.client.requests import GROUP, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
@@ -68,7 +68,7 @@ def alter_offsets(
 
 def delete_offsets(call: AdminCall, group_id: str, partitions: Iterable[TopicPartition]) -> Script[None]:
     """Delete committed offsets. Raise `GroupSubscribedToTopicError` for topics the group is subscribed to."""
-    asked = checked_partitions(partitions)
+    asked = list(partitions)
     topics = [
         OffsetDeleteRequestTopic(
             name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indices]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from kafkalake.client.administration.answers import raise_result, require_partitions
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.administration.topics import find_leaders
-from kafkalake.client.arguments import check_mapping, checked_partitions
 from kafkalake.client.network.script import Script
 from kafkalake.client.requests import DELETE_RECORDS, LIST_OFFSETS
 from kafkalake.errors import PolicyViolationError
@@ -43,9 +42,6 @@ def list_offsets(
     `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` are special timestamps. The offset is -1 if no record is that new.
     """
 
-    check_mapping(times)
-    checked_partitions(times)
-
     def message(partitions: list[TopicPartition]) -> ListOffsetsRequest:
         topics = [
             ListOffsetsTopic(
@@ -77,9 +73,6 @@ def delete_records(call: AdminCall, before: Mapping[TopicPartition, int]) -> Scr
     Raise `PolicyViolationError` if a topic keeps its records, `KafkaError` if a broker refuses for another reason. Other
     partitions may be done then.
     """
-
-    check_mapping(before)
-    checked_partitions(before)
 
     def message(partitions: list[TopicPartition]) -> DeleteRecordsRequest:
         topics = [

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from kafkalake.client.administration.answers import missing_partitions, raise_result, result_error
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.administration.configs import BROKER_RESOURCE, TOPIC_RESOURCE, alter_configs
+from kafkalake.client.arguments import BrokerId
 from kafkalake.client.network.script import Script
 from kafkalake.client.requests import ALTER_PARTITION_REASSIGNMENTS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS
 from kafkalake.errors import KafkaError
@@ -97,7 +98,7 @@ def alter_reassignments(
 
 
 def elect_leaders(
-    call: AdminCall, election: Election, partitions: Iterable[TopicPartition] | None
+    call: AdminCall, election: Election, partitions: Iterable[TopicPartition] | None = None
 ) -> Script[dict[TopicPartition, KafkaError | None]]:
     """Elect leaders of partitions (None: of all) and return the error of each, None if it has another leader now.
 
@@ -160,7 +161,7 @@ def set_throttle(call: AdminCall, moves: Mapping[TopicPartition, Move], rate: in
         yield from alter_configs(call, BROKER_RESOURCE, str(broker_id), set_values=values)
 
 
-def remove_throttles(call: AdminCall, broker_ids: Iterable[int], topics: Iterable[str]) -> Script[None]:
+def remove_throttles(call: AdminCall, broker_ids: Iterable[BrokerId], topics: Iterable[str]) -> Script[None]:
     """Remove all throttles of replication from brokers and topics."""
     for broker_id in sorted(broker_ids):
         settings = (LEADER_RATE, FOLLOWER_RATE, _LOG_DIRS_RATE)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from kafkalake.client.administration.answers import find_result, no_result, raise_result, result_error
 from kafkalake.client.administration.call import AdminCall
-from kafkalake.client.arguments import check_topic, checked_names
+from kafkalake.client.arguments import Seconds
 from kafkalake.client.cluster import TopicInfo, topic_info
 from kafkalake.client.network.script import Script
 from kafkalake.client.requests import (
@@ -70,7 +70,6 @@ def create_topic(
     Raise `TopicAlreadyExistsError`, `InvalidTopicError`, `InvalidConfigError`, `InvalidPartitionsError` or
     `InvalidReplicationFactorError`.
     """
-    check_topic(name)
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -91,8 +90,7 @@ def create_topic(
 
 
 def delete_topics(call: AdminCall, names: Sequence[str]) -> Script[dict[str, KafkaError]]:
-    """Delete topics. Return the errors by topic. Raise `TypeError` for a single name: it would be its letters."""
-    names = checked_names(names, "topics")
+    """Delete topics. Return the errors by topic."""
     message = DeleteTopicsRequest(topic_names=tuple(names), timeout=call.work_ms)
     answer = yield from call.ask_controller(DELETE_TOPICS, message, lambda answer: answer.responses)
     results = {result.name: result for result in answer.responses}
@@ -138,7 +136,7 @@ def list_topics(call: AdminCall) -> Script[list[TopicInfo]]:
     return [topics[name] for name in sorted(topics)]
 
 
-def describe_topic(call: AdminCall, name: str, *, create: bool = False, wait_s: float = 0.0) -> Script[TopicInfo]:
+def describe_topic(call: AdminCall, name: str, *, create: bool = False, wait_s: Seconds = 0.0) -> Script[TopicInfo]:
     """Return one topic. Raise `UnknownTopicOrPartitionError` with similar names if it does not exist.
 
     create: let the broker create the topic if its settings allow it. wait_s: how long to ask again for a topic that is missing.

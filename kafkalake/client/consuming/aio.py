@@ -28,7 +28,7 @@ from kafkalake.client.settings import merged
 from kafkalake.clock import Clock
 from kafkalake.topic_partition import TopicPartition
 
-_CLOSE_S = 30.0
+_CLOSE_MS = 30_000
 _ITERATION_WAIT_S = 1.0
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ class Consumer(ConsumerFace):
             return
         self._check_user()
         self._is_woken = False
-        timeout_ms = round((_CLOSE_S if timeout_s is None else timeout_s) * 1000)
+        timeout_ms = self._timeout_ms(timeout_s, _CLOSE_MS)
         try:
             await self._run(self._calls.close(timeout_ms))
         finally:

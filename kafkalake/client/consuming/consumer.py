@@ -35,7 +35,7 @@ from kafkalake.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.1
-_CLOSE_S = 30.0
+_CLOSE_MS = 30_000
 _ITERATION_WAIT_S = 1.0
 
 T = TypeVar("T")
@@ -164,7 +164,7 @@ class Consumer(ConsumerFace):
         """Commit if that is automatic, leave the group, and close all connections. Waits up to 30 s without a timeout."""
         if self._is_closed:
             return
-        timeout_ms = round((_CLOSE_S if timeout_s is None else timeout_s) * 1000)
+        timeout_ms = self._timeout_ms(timeout_s, _CLOSE_MS)
         with self._claimed():
             self._is_woken = False
             try:

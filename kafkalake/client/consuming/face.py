@@ -8,7 +8,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from random import Random
 
-from kafkalake.client.arguments import check_part, check_topic, checked_number, checked_partition, checked_partitions
+from kafkalake.client.arguments import (
+    check_part,
+    check_topic,
+    checked_names,
+    checked_number,
+    checked_partition,
+    checked_partitions,
+    checked_seconds,
+)
 from kafkalake.client.consuming.assignors import ASSIGNORS, JAVA_CLASSES, Assignor
 from kafkalake.client.consuming.calls import ConsumerCalls
 from kafkalake.client.consuming.commits import GivenOffsets
@@ -75,9 +83,11 @@ class ConsumerFace:
 
         Raise `SubscriptionError` after `assign`, or if both kinds are mixed, until `unsubscribe`.
         """
-        names = [topics] if isinstance(topics, str) else list(topics)
+        names = [topics] if isinstance(topics, str) else checked_names(topics, "topics")
         if bool(names) == (pattern is not None):
             raise ValueError("subscribe takes topics, or a pattern")
+        if pattern is not None and not isinstance(pattern, str):
+            raise TypeError(f"a pattern is a str, not {type(pattern).__name__}")
         for name in names:
             check_topic(name)
         check_part("listener", listener, "on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
@@ -169,12 +179,17 @@ class ConsumerFace:
         return self._core.metrics()
 
     def _poll_limit(self, max_records: int | None) -> int:
-        if max_records is not None and max_records < 1:
+        if max_records is None:
+            return self._settings.max_poll_records
+        if checked_number(max_records, "max_records") < 1:
             raise ValueError(f"max_records is at least 1, not {max_records}")
-        return self._settings.max_poll_records if max_records is None else max_records
+        return max_records
 
-    def _timeout_ms(self, timeout_s: float | None) -> int:
-        return self._settings.default_api_timeout_ms if timeout_s is None else max(round(timeout_s * 1000), 0)
+    def _timeout_ms(self, timeout_s: float | None, without_ms: int | None = None) -> int:
+        """Return a timeout of a call. without_ms: if the application gives none, `default.api.timeout.ms` without it."""
+        if timeout_s is None:
+            return self._settings.default_api_timeout_ms if without_ms is None else without_ms
+        return round(checked_seconds(timeout_s, "a timeout") * 1000)
 
 
 def _deserializer(name: str, given: Deserializer | str | None) -> Deserializer | None:

@@ -61,7 +61,10 @@ class Accumulator:
 
     def topic(self, name: str) -> TopicQueues | None:
         """Return the queues of a topic, None before its metadata is known."""
-        return self._topics.get(name)
+        try:
+            return self._topics.get(name)
+        except TypeError:  # of an argument that is no text, which its check names later
+            return None
 
     def append(
         self,

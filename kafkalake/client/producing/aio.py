@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from kafkalake.client.arguments import Header, check_topic, checked_group, checked_offsets
+from kafkalake.client.arguments import Header, check_topic, checked_group, checked_offsets, checked_seconds
 from kafkalake.client.errors import BufferExhaustedError, ClientClosedError, ClientTimeoutError
 from kafkalake.client.network.event_loop import EventLoopEdge
 from kafkalake.client.producing.batch import ArrowFuture, Batch, OnDelivery, RecordFuture
@@ -224,18 +224,20 @@ class Producer:
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send all batches now, and return when the records sent before are delivered or failed. Raise `ClientTimeoutError`."""
         self._edge.check_loop()
+        longest_s = None if timeout_s is None else checked_seconds(timeout_s, "a timeout")
         batches = self._accumulator.begin_flush()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(longest_s):
                 for batch in batches:
                     await _end_of(batch)
         except TimeoutError:
-            raise ClientTimeoutError(f"records were not delivered in {timeout_s:g} s") from None
+            raise ClientTimeoutError(f"records were not delivered in {longest_s:g} s") from None
         finally:
             self._accumulator.end_flush()
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Deliver what was sent, up to `timeout_s` (None: `delivery.timeout.ms` decides), fail the rest, and end."""
+        longest_s = None if timeout_s is None else checked_seconds(timeout_s, "a timeout")
         if self._is_closed:
             return
         if not self._edge.is_over:
@@ -243,7 +245,7 @@ class Producer:
         self._is_closed = True
         try:
             if not self._edge.is_over:
-                await self.flush(timeout_s)
+                await self.flush(longest_s)
         except ClientTimeoutError:
             pass
         finally:

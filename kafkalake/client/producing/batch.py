@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import TypeAlias
 
 from kafkalake.buffers import Buffer
-from kafkalake.client.arguments import Header
+from kafkalake.client.arguments import Header, checked_seconds
 from kafkalake.client.errors import ClientTimeoutError
 from kafkalake.client.records import BatchMetadata, RecordMetadata
 from kafkalake.errors import KafkaLakeError, as_value
@@ -277,14 +278,30 @@ class Batch:
             done()
 
 
-def wait_for(batch: Batch, timeout_s: float | None) -> None:
-    """Wait until a batch has ended. Raise `ClientTimeoutError`."""
-    if batch.is_done:
+def wait_for(batches: Sequence[Batch], timeout_s: float | None) -> None:
+    """Wait until all batches have ended, `timeout_s` in all. Raise `ClientTimeoutError`."""
+    longest_s = None if timeout_s is None else checked_seconds(timeout_s, "a timeout")
+    left = [batch for batch in batches if not batch.is_done]
+    if not left:
         return
     ended = threading.Event()
-    batch.add_done_callback(ended.set)
-    if not ended.wait(timeout_s):
-        raise ClientTimeoutError(f"the record was not delivered in {timeout_s:g} s")
+    count_ends(left, ended.set)
+    if not ended.wait(longest_s):
+        raise ClientTimeoutError(f"records were not delivered in {longest_s:g} s")
+
+
+def count_ends(batches: Sequence[Batch], done: Callable[[], object]) -> None:
+    """Call `done` once all batches have ended, at once if there are none."""
+    left = count(len(batches) - 1, -1)  # threads may end batches at the same time
+
+    def end() -> None:
+        if not next(left):
+            done()
+
+    if not batches:
+        done()
+    for batch in batches:
+        batch.add_done_callback(end)
 
 
 class RecordFuture:
@@ -307,7 +324,7 @@ class RecordFuture:
 
         Raise the error for which the record was not delivered, or `ClientTimeoutError`.
         """
-        wait_for(self._batch, timeout_s)
+        wait_for([self._batch], timeout_s)
         return self._batch.result(self._index, self._timestamp_ms)
 
     def add_done_callback(self, done: Callable[[RecordFuture], object]) -> None:
@@ -333,21 +350,9 @@ class ArrowFuture:
 
         Raise the first error for which records were not delivered, or `ClientTimeoutError`; others may be delivered.
         """
-        for batch in self._batches:
-            wait_for(batch, timeout_s)
+        wait_for(self._batches, timeout_s)
         return [span for batch in self._batches for span in batch.spans()]
 
     def add_done_callback(self, done: Callable[[ArrowFuture], object]) -> None:
         """Call `done` with this future once all records were delivered or failed."""
-        left = len(self._batches)
-
-        def count() -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                done(self)
-
-        if not self._batches:
-            done(self)
-        for batch in self._batches:
-            batch.add_done_callback(count)
+        count_ends(self._batches, lambda: done(self))

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from kafkalake.client.arguments import Header, check_topic, checked_group, checked_offsets
+from kafkalake.client.arguments import Header, check_topic, checked_group, checked_offsets, checked_seconds
 from kafkalake.client.errors import BufferExhaustedError, ClientClosedError, ClientTimeoutError
 from kafkalake.client.network.selector import SelectorEdge
 from kafkalake.client.producing.batch import ArrowFuture, OnDelivery, RecordFuture, wait_for
@@ -137,22 +137,21 @@ class Producer:
         """Send all batches now, and return when the records sent before are delivered or failed. Raise `ClientTimeoutError`."""
         batches = self._accumulator.begin_flush()
         try:
-            ends = None if timeout_s is None else self._now_s() + timeout_s
-            for batch in batches:
-                wait_for(batch, None if ends is None else max(ends - self._now_s(), 0))
+            wait_for(batches, timeout_s)
         finally:
             self._accumulator.end_flush()
 
     def close(self, timeout_s: float | None = None) -> None:
         """Deliver what was sent, up to `timeout_s` (None: `delivery.timeout.ms` decides), fail the rest, and end."""
+        longest_s = None if timeout_s is None else checked_seconds(timeout_s, "a timeout")
         if self._is_closed:
             return
         self._is_closed = True
         if threading.current_thread() is not self._thread:
             try:
-                self.flush(timeout_s)
+                self.flush(longest_s)
             except ClientTimeoutError:
-                logger.warning("records were not delivered in the %g s that the producer had to close", timeout_s)
+                logger.warning("records were not delivered in the %g s that the producer had to close", longest_s)
         self._is_stopping = True
         self._edge.wake_up()
         if threading.current_thread() is not self._thread:
