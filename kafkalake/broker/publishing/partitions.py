@@ -35,6 +35,7 @@ from kafkalake.topic_partition import PartitionId, TopicPartition
 logger = logging.getLogger(__name__)
 
 _JOBS_INTERVAL_MS = 500
+_AGAIN_INTERVAL_MS = 30_000
 
 
 class PartitionReporter:
@@ -56,6 +57,8 @@ class PartitionReporter:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._uncompared: dict[TopicPartition, Partition] = {}
         """Partitions that are led here and not compared with Delta yet."""
+        self._unread: dict[TopicPartition, Partition] = {}
+        """Those of which the comparison has failed."""
         self._loop = asyncio.get_running_loop()
         self._swapped_read: JobPosition | None = None
 
@@ -104,8 +107,8 @@ class PartitionReporter:
         self._forget(key)
 
     def _forget(self, key: TopicPartition) -> None:
-        self._partitions.pop(key, None)
-        self._uncompared.pop(key, None)
+        for partitions in (self._partitions, self._uncompared, self._unread):
+            partitions.pop(key, None)
 
     def events_of(self, topic: str, topic_id: UUID, index: int) -> LogEvents:
         """Return the receiver of the events of a partition's log."""
@@ -135,6 +138,11 @@ class PartitionReporter:
     def begin(self, scheduler: Scheduler) -> None:
         """Apply changes made by jobs, and compare partitions that this broker is given with Delta, from now on."""
         scheduler.every("changes by jobs", lambda: _JOBS_INTERVAL_MS, self._look)
+        scheduler.every("partitions to be compared again", lambda: _AGAIN_INTERVAL_MS, self._compare_unread)
+
+    def _compare_unread(self) -> None:
+        self._uncompared = self._unread | self._uncompared
+        self._unread = {}
 
     async def _look(self) -> None:
         await self._look_for_jobs()
@@ -184,18 +192,21 @@ class PartitionReporter:
         return segments
 
     def _take_swapped(self, partitions: Iterable[Partition]) -> None:
-        """Swap segments rewritten by jobs into the logs. Blocking, safe in any thread."""
+        """Swap segments rewritten by jobs into the logs. Blocking, safe in any thread. If that fails, all are read again."""
         if not (swapped := self.load_swapped()):
             return
+        read, self._swapped_read = self._swapped_read, None
         for partition in partitions:
-            segments_of = self._segments_of(partition)
-            segments = swapped.get((str(partition.topic.topic_id), partition.index), [])
-            before = partition.log.generations
-            for foreign in partition.log.adopt_rewritten(segments):
-                segments_of.segment_removed(foreign.base_offset, foreign.generation)
-            if partition.log.generations != before:
-                logger.info("segments swapped partition=%s rewritten=%d", partition.name, len(segments))
-                self._loop.call_soon_threadsafe(self.partition_swapped, partition)
+            self._swap_into(partition, swapped.get((str(partition.topic.topic_id), partition.index), []))
+        self._swapped_read = read
+
+    def _swap_into(self, partition: Partition, segments: Sequence[RewrittenSegment]) -> None:
+        segments_of, before = self._segments_of(partition), partition.log.generations
+        for foreign in partition.log.adopt_rewritten(segments):
+            segments_of.segment_removed(foreign.base_offset, foreign.generation)
+        if partition.log.generations != before:
+            logger.info("segments swapped partition=%s rewritten=%d", partition.name, len(segments))
+            self._loop.call_soon_threadsafe(self.partition_swapped, partition)
 
     async def compare_all(self, topics: Topics) -> None:
         """Compare all partitions that are led here with Delta, at the start, and report the segments of topics that are gone."""
@@ -204,7 +215,13 @@ class PartitionReporter:
         for row in published:
             if row.broker_id == self.broker_id and topics.find_id(UUID(row.topic_id)) is None:
                 self.changes.removed(row.key)
-        await self._run_blocking(lambda: self._compare(list(compared.values()), published))
+        await self._compare_with(compared, published)
+
+    async def _compare_with(
+        self, partitions: Mapping[TopicPartition, Partition], published: Iterable[SegmentRow]
+    ) -> None:
+        unread = await self._run_blocking(lambda: self._compare(partitions, published))
+        self._unread |= self._led_of(unread)
 
     async def _compare_added(self) -> None:
         """Compare the partitions that this broker was given since the last call with Delta."""
@@ -218,14 +235,22 @@ class PartitionReporter:
             published = await self._run_blocking(
                 lambda: self._store.load_segments(names.pop() if len(names) == 1 else None)
             )
-            await self._run_blocking(lambda: self._compare(list(compared.values()), published))
+            await self._compare_with(compared, published)
         except Exception:
-            led = {key: each for key, each in compared.items() if self._partitions.get(key) is each}
-            self._uncompared = led | self._uncompared
+            self._uncompared = self._led_of(compared) | self._uncompared
             raise
 
-    def _compare(self, partitions: Sequence[Partition], published: Iterable[SegmentRow]) -> None:
-        """Compare the sealed segments on disk with Delta and report the differences. Blocking."""
+    def _led_of(self, partitions: Mapping[TopicPartition, Partition]) -> dict[TopicPartition, Partition]:
+        """Return those that are led here still."""
+        return {key: each for key, each in partitions.items() if self._partitions.get(key) is each}
+
+    def _compare(
+        self, partitions: Mapping[TopicPartition, Partition], published: Iterable[SegmentRow]
+    ) -> dict[TopicPartition, Partition]:
+        """Compare the sealed segments on disk with Delta and report the differences. Blocking.
+
+        Return the partitions whose segments cannot be read now.
+        """
         self._take_swapped(
             list(self._partitions.values())
         )  # after reading Delta, so that the logs have every segment it names
@@ -233,12 +258,14 @@ class PartitionReporter:
         for row in published:
             rows.setdefault((row.topic_id, row.partition), []).append(row)
         missing = gone = 0
-        for partition in partitions:
-            topic, known = partition.topic.name, rows.get((str(partition.topic.topic_id), partition.index), [])
+        unread: dict[TopicPartition, Partition] = {}
+        for (topic, index), partition in partitions.items():
+            known = rows.get((str(partition.topic.topic_id), index), [])
             try:
                 repair = self._compare_one(partition, known)
             except KafkaLakeError as error:
                 logger.error("sealed segments not compared partition=%s error=%s", partition.name, error)
+                unread[topic, index] = partition
                 continue
             for row in repair.missing:
                 self.segment_sealed(row)
@@ -247,6 +274,7 @@ class PartitionReporter:
             missing, gone = missing + len(repair.missing), gone + len(repair.gone)
         if missing or gone:
             logger.info("publish repaired missing=%d gone=%d", missing, gone)
+        return unread
 
     def _compare_one(self, partition: Partition, published: Sequence[SegmentRow]) -> Repair:
         """Return the differences of one partition.

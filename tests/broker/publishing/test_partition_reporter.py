@@ -14,9 +14,24 @@ from manual_clock import ManualClock
 
 from kafkalake.broker.publishing.partitions import PartitionReporter
 from kafkalake.cluster.image import NO_LEADER
+from kafkalake.errors import KafkaStorageError
 
 REGISTERED = SimpleNamespace(leader=0, replicas=(0, 1), isr=(0, 1))
-TOPIC = SimpleNamespace(name="clicks", topic_id=UUID(int=7), registrations=(REGISTERED,))
+TOPIC = SimpleNamespace(name="clicks", topic_id=UUID(int=7), registrations=(REGISTERED,) * 3)
+
+
+SEALED: Any = SimpleNamespace(
+    base_offset=0,
+    next_offset=10,
+    generation=0,
+    path="lake/clicks/0.arrow",
+    records=10,
+    bytes=100,
+    min_timestamp=1,
+    max_timestamp=2,
+    sealed_at_ms=3,
+)
+REWRITTEN = SimpleNamespace(topic_id=str(TOPIC.topic_id), partition=0, base_offset=0, next_offset=10, generation=1)
 
 
 class Log:
@@ -25,6 +40,10 @@ class Log:
     log_start_offset, last_stable_offset, high_watermark, log_end_offset = 0, 20, 20, 20
     sealed_base_offsets = (0, 10)
 
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.adopted: list[Any] = []
+
     def producers(self) -> list[Any]:
         return []
 
@@ -32,23 +51,38 @@ class Log:
         return 0
 
     def sealed_segments(self, base: int) -> list[Any]:
-        return []
+        if self.failures:
+            raise self.failures.pop()
+        return [SEALED]
 
     def delete_records_before(self, offset: int) -> None:
         self.log_start_offset = offset
+
+    @property
+    def generations(self) -> list[Any]:
+        return list(self.adopted)
+
+    def adopt_rewritten(self, segments: list[Any]) -> list[Any]:
+        if self.failures:
+            raise self.failures.pop()
+        self.adopted = segments
+        return []
 
 
 class Store:
     """Delta, where a job has raised the log start before this broker led the partition."""
 
-    def __init__(self) -> None:
-        self.failures = 1
+    def __init__(self, failures: int = 1, swapped_at: int = 1 << 30) -> None:
+        """swapped_at: the number of the look at which a segment has been rewritten."""
+        self.failures = failures
+        self._swapped_at = swapped_at
 
     def raised_log_starts(self, leader: int) -> dict[Any, int]:
         return {}
 
-    def load_swapped(self, since: object) -> None:
-        return None
+    def load_swapped(self, since: object) -> Any:
+        self._swapped_at -= 1
+        return SimpleNamespace(position="now", rows=[REWRITTEN]) if self._swapped_at < 0 and since is None else None
 
     def load_segments(self, topic: str | None = None) -> list[Any]:
         return []
@@ -64,8 +98,8 @@ async def run_blocking(work: Callable[[], Any]) -> Any:
     return work()
 
 
-def new_partition() -> Any:
-    return SimpleNamespace(topic=TOPIC, index=0, log=Log(), leader_epoch=1, name="clicks-0")
+def new_partition(*failures: Exception, index: int = 0) -> Any:
+    return SimpleNamespace(topic=TOPIC, index=index, log=Log(*failures), leader_epoch=1, name=f"clicks-{index}")
 
 
 def test_a_log_start_that_a_job_raised_is_taken_by_who_leads_from_now_on() -> None:
@@ -110,5 +144,49 @@ def test_the_last_offsets_of_a_partition_are_reported_unless_another_broker_lead
                 assert [row.log_end_offset for row in report.rows] == ends
                 reporter.changes.acknowledge(report.sequence if is_published else -1)
             assert not reporter.changes
+
+    asyncio.run(run())
+
+
+def begun(store: Any) -> tuple[PartitionReporter, list[Any]]:
+    """Return a reporter, and its works: the look, and what makes it compare again."""
+    reporter = PartitionReporter(Path("lake"), 0, store, ManualClock(), run_blocking)
+    works: list[Any] = []
+    scheduler: Any = SimpleNamespace(every=lambda name, interval, work: works.append(work))
+    reporter.begin(scheduler)
+    return reporter, works
+
+
+def test_segments_of_a_log_that_could_not_be_read_are_published_later() -> None:
+    async def run() -> None:
+        reporter, (look, compare_again) = begun(Store(failures=0))
+        for partition in (new_partition(*[KafkaStorageError("no descriptor left")] * 2), new_partition(index=1)):
+            reporter.partition_added(partition)
+        for published in ([1], [1], [0, 1]):
+            await look()
+            await asyncio.sleep(0)
+            assert sorted(row.partition for row in reporter.changes.report().sealed) == published
+            compare_again()
+        resigned = new_partition(KafkaStorageError("no descriptor left"), index=2)
+        reporter.partition_added(resigned)
+        await look()
+        reporter.partition_removed(resigned)
+        compare_again()
+        assert not reporter._uncompared
+
+    asyncio.run(run())
+
+
+def test_rewritten_segments_are_taken_over_after_a_log_that_could_not_be_read() -> None:
+    async def run() -> None:
+        reporter, (look, _) = begun(Store(failures=0, swapped_at=1))
+        other, partition = new_partition(OSError("once"), index=1), new_partition()
+        reporter.partition_added(other)
+        reporter.partition_added(partition)
+        with pytest.raises(OSError, match="once"):
+            await look()
+        assert not partition.log.adopted
+        await look()
+        assert [each.generation for each in partition.log.adopted] == [1]
 
     asyncio.run(run())
