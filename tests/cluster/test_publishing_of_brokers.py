@@ -145,6 +145,8 @@ def test_each_version_shows_whole_transactions_while_brokers_die(brokers: list[K
     try:
         while time.monotonic() < ends:
             goes_on(load)
+            if chance.random() < 0.5:
+                shows_more(brokers[0].lake, topic)  # brokers that are killed one after the other show little
             victim = chance.choice(brokers)
             victim.kill()
             victim.start()
@@ -152,6 +154,12 @@ def test_each_version_shows_whole_transactions_while_brokers_die(brokers: list[K
     finally:
         load.stop()
     check_whole(brokers, topic, load, first)
+
+
+def shows_more(lake: Path, topic: str) -> None:
+    """Wait until a version shows further records."""
+    before = stable_offsets(lake, topic)
+    wait_until(lambda: stable_offsets(lake, topic) != before, timeout_s=TIMEOUT_S)
 
 
 def goes_on(load: TransactionLoad) -> None:

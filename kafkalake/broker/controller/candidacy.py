@@ -79,7 +79,7 @@ class Candidacy:
         controller_id = image.controller_id
         if controller_id in (NO_CONTROLLER, self._broker_id) or controller_id not in image.nodes:
             return may_claim(image, self._broker_id, {}, controller_is_gone=True, silent_ms=0, patience_ms=0)
-        looking = asyncio.gather(self._others.is_gone(controller_id), self._look_at_lease(controller_id))
+        looking = asyncio.ensure_future(self._look(controller_id))
         votes = await self._votes(image)
         decide = partial(may_claim, image, self._broker_id, votes, patience_ms=self._patience_ms())
         if decide(controller_is_gone=False, silent_ms=0):  # a controller that is stopped takes connections
@@ -93,6 +93,10 @@ class Candidacy:
         epoch = image.controller_epoch
         votes = await asyncio.gather(*(self._others.ask_vote(each, epoch, VOTE_TIMEOUT_MS) for each in asked))
         return {each: found for each, found in zip(asked, votes, strict=True) if found is not None}
+
+    async def _look(self, controller_id: int) -> tuple[bool, int]:
+        """Return whether the controller's process has ended, and what `_look_at_lease` returns."""
+        return await asyncio.gather(self._others.is_gone(controller_id), self._look_at_lease(controller_id))
 
     async def _look_at_lease(self, controller_id: int) -> int:
         """Return for how long the controller has certainly not renewed its lease. One that is seen renewed is a sign of life."""
