@@ -24,7 +24,7 @@ from kafkalake.broker.coordination.table import Changed, Shard
 from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.clock import Clock
-from kafkalake.errors import KafkaError, KafkaLakeError, as_value
+from kafkalake.errors import KafkaError, as_value
 from kafkalake.record.build import build_batch
 from kafkalake.run_blocking import RunBlocking
 
@@ -112,8 +112,8 @@ class JournalLoading(Generic[E, R, C]):
                 replay = self._begin(each, published)
                 replay.run()
                 replays.append(replay)
-            except KafkaLakeError as error:
-                logger.warning("journal not loaded partitions=%s error=%s", [each.index], error)
+            except Exception as error:
+                logger.warning("journal not loaded partitions=%s error=%r", [each.index], error)
                 self._coordinator.unload(each.index)
                 self.load_soon(each.index)
         self._finish(replays)

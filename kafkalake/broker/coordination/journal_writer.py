@@ -6,6 +6,7 @@ journal has the number of partitions for its creation.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from kafkalake.broker.coordination.journal import Appended, JournalRecord, ProducerIdAndEpoch
@@ -13,8 +14,10 @@ from kafkalake.broker.partitions.append_queue import AppendQueue
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.broker.partitions.topics import Topic, Topics
-from kafkalake.errors import KafkaError, MessageTooLargeError, NotLeaderOrFollowerError, as_value
+from kafkalake.errors import KafkaError, KafkaStorageError, MessageTooLargeError, NotLeaderOrFollowerError, as_value
 from kafkalake.record.build import build_batch
+
+logger = logging.getLogger(__name__)
 
 
 class JournalWriter:
@@ -67,16 +70,20 @@ class JournalWriter:
     ) -> None:
         try:
             leader = self.partition(partition)
+            batch = build_batch(
+                records,
+                timestamp_ms,
+                producer_id=-1 if producer is None else producer.producer_id,
+                producer_epoch=-1 if producer is None else producer.epoch,
+                transactional=producer is not None,
+            )
         except KafkaError as error:
             done(-1, as_value(error))
             return
-        batch = build_batch(
-            records,
-            timestamp_ms,
-            producer_id=-1 if producer is None else producer.producer_id,
-            producer_epoch=-1 if producer is None else producer.epoch,
-            transactional=producer is not None,
-        )
+        except Exception as error:  # the memory is used up: what waits for the write goes on
+            logger.exception("records not appended topic=%s partition=%d", self._name, partition)
+            done(-1, KafkaStorageError(f"not appended: {error!r}"))
+            return
         if len(batch.body) > leader.topic.config.max_message_bytes:
             done(-1, MessageTooLargeError())
             return

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker.coordination.journals import CLICKS, GROUP_JOURNAL, KEY, PARTITIONS, Journals, group_of, run
 
-from kafkalake.broker.coordination import journal_lifecycle, journal_loading
+from kafkalake.broker.coordination import journal_lifecycle, journal_loading, journal_writer
+from kafkalake.broker.coordination.journal_replay import JournalReplay
 from kafkalake.broker.groups.journal_format import GROUP_FORMAT
 from kafkalake.broker.groups.records import CommittedOffset, GroupTombstone, OffsetRecord
 from kafkalake.cluster.image import PartitionRegistration
@@ -20,6 +22,7 @@ from kafkalake.errors import (
     KafkaStorageError,
     NotCoordinatorError,
 )
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.build import ReadBatch
 
 
@@ -239,6 +242,54 @@ def test_a_partition_that_could_not_be_loaded_is_tried_again(b: Journals, monkey
         b.journal.lead(0)
         await until(loaded(b, 0))
         assert b.committed(0) is None and not b.delta_fails
+
+    run(scenario())
+
+
+def test_a_batch_for_which_there_is_no_memory_holds_nothing_up(b: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = [MemoryError(), MemoryError()]
+    build = journal_writer.build_batch
+
+    def build_if_there_is_memory(*arguments: Any, **more: Any) -> ProducerBatch:
+        if faults:
+            raise faults.pop()
+        return build(*arguments, **more)
+
+    monkeypatch.setattr(journal_writer, "build_batch", build_if_there_is_memory)
+
+    async def scenario() -> None:
+        b.add_topic([0])
+        await b.journal.start()
+        for _ in range(2):
+            assert b.commit(0, 5) != [{KEY: None}]
+        b.journal.resign(0)
+        b.journal.lead(0)
+        await until(loaded(b, 0))
+        answer = b.commit(0, 6)
+        b.turn()
+        assert (answer, b.committed(0)) == ([{KEY: None}], 6)
+
+    run(scenario())
+
+
+def test_a_partition_that_fails_unexpectedly_at_the_start_is_loaded_later(
+    b: Journals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = [MemoryError()]
+
+    def replay(replay: JournalReplay) -> None:
+        if faults:
+            raise faults.pop()
+        for _ in replay.steps(1 << 20):
+            pass
+
+    monkeypatch.setattr(JournalReplay, "run", replay)
+
+    async def scenario() -> None:
+        b.add_topic([0, 1])
+        await b.journal.start()
+        assert (b.committed(0), b.committed(1)) == (CoordinatorLoadInProgressError, None)
+        await until(loaded(b, 0))
 
     run(scenario())
 
