@@ -12,7 +12,7 @@ connections. Source: KIP-848; answers of Apache Kafka 4.1.1.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 
 from kafkalake.broker.coordination.decisions import Append, CancelTimer, Decision, ErrorClass, Reply, SetTimer
@@ -127,10 +127,11 @@ class ConsumerGroup(ClassicMembers):
             records.append(CurrentRecord(self.group_id, request.member_id, current))
         subscription = updated(before, request)
         self._check_size(before, subscription)
+        subscriptions = state.subscriptions
         if subscription != before or replaced is not None:
             records.append(SubscriptionRecord(self.group_id, request.member_id, subscription))
-        subscriptions = {one: value for one, value in state.subscriptions.items() if one != replaced}
-        subscriptions[request.member_id] = subscription
+            subscriptions = {one: value for one, value in subscriptions.items() if one != replaced}
+            subscriptions[request.member_id] = subscription
         targets, target_epoch = self._retarget(
             before, subscription, subscriptions, replaced, request.member_id, records
         )
@@ -174,11 +175,11 @@ class ConsumerGroup(ClassicMembers):
         self,
         before: Subscription | None,
         subscription: Subscription,
-        subscriptions: dict[str, Subscription],
+        subscriptions: Mapping[str, Subscription],
         replaced: str | None,
         member_id: str,
         records: list[ConsumerRecord],
-    ) -> tuple[dict[str, Assignment], int]:
+    ) -> tuple[Mapping[str, Assignment], int]:
         """Make a new group epoch if something changed, and compute the targets of an epoch that has none yet."""
         state = self.state
         read_before = ((), None) if before is None else (before.topics, before.regex)
@@ -190,9 +191,10 @@ class ConsumerGroup(ClassicMembers):
                 epoch += 1
                 records.append(EpochRecord(self.group_id, GroupEpoch(epoch, digest)))
             self._metadata_is_stale = False
-        targets = dict(state.targets)
+        targets: Mapping[str, Assignment] = state.targets
         if replaced is not None:
-            targets[member_id] = targets.pop(replaced, NOTHING)
+            targets = {one: target for one, target in targets.items() if one != replaced}
+            targets[member_id] = state.targets.get(replaced, NOTHING)
         if epoch <= state.target_epoch:
             return targets, state.target_epoch
         default = self._config.group_consumer_assignors[0]
@@ -250,7 +252,8 @@ class ConsumerGroup(ClassicMembers):
         self._work()
 
     def _done(self, change: PendingWrite) -> None:
-        before = dict(self.state.currents) if change.records else {}
+        changed = (one.member_id for one in change.records if isinstance(one, CurrentRecord))
+        before = {member_id: self.state.currents.get(member_id) for member_id in changed}
         for record in change.records:
             self.state.follow(record)
         if change.records:
@@ -262,7 +265,7 @@ class ConsumerGroup(ClassicMembers):
         if change.waiter is not None:
             self._reply(change.waiter, change.result)
 
-    def _after(self, records: Iterable[ConsumerRecord], before: dict[str, Current]) -> None:
+    def _after(self, records: Iterable[ConsumerRecord], before: Mapping[str, Current | None]) -> None:
         """Set or cancel the timers of changed members and update the subscribed topics."""
         for record in records:
             if isinstance(record, SubscriptionRecord):

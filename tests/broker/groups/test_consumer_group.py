@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from broker.groups.consumer_worlds import REBALANCE_MS, Beat, OurGroup
@@ -45,6 +47,28 @@ def test_a_silent_member_is_out_after_its_session() -> None:
     assert w.beat("b", 2)[0] == "UNKNOWN_MEMBER_ID"
     w.advance(SESSION_MS)
     assert w.describe()[1] == "Empty" and not w.timers
+
+
+class Alone(dict[str, Any]):
+    """Members that are looked up, not walked through."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("a heartbeat that changes nothing costs the same in a group of any size")
+
+    keys = items = values = __iter__  # type: ignore[assignment]
+
+
+def test_a_heartbeat_that_changes_nothing_looks_at_one_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = group()
+    join(w, "a")
+    join(w, "b")
+    w.beat("a", 1)
+    w.beat("a", 1, ALL[:2])
+    w.beat("b", 2)
+    state = w.group.state
+    for name in ("subscriptions", "targets", "currents"):
+        monkeypatch.setattr(state, name, Alone(getattr(state, name)))
+    assert w.beat("a", 2)[:2] == w.beat("b", 2)[:2] == ("NONE", 2)
 
 
 def test_a_member_that_does_not_give_up_in_time_is_out() -> None:
