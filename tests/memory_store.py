@@ -15,12 +15,14 @@ from kafkalake.cluster.control_store import ControlStore, MemoryControlStore
 from kafkalake.errors import KafkaStorageError, LakeError, SegmentsChangedError
 from kafkalake.metadata import changes
 from kafkalake.metadata.store import (
+    NONE_PUBLISHED,
     BrokerTable,
     CleaningTable,
     GroupOffsetTable,
     JobPosition,
     MetadataSnapshot,
     PublishedOffsets,
+    PublishedPartitions,
     PublishedState,
     PublishedTables,
     SwappedSegments,
@@ -123,6 +125,10 @@ class MemoryMetadataStore:
                 raise KafkaStorageError(f"publish {state.version} of {state.app_id} is late: {last} is there already")
             if last == state.version:
                 return len(self._partitions) - 1
+            if state.follows not in (None, self._transactions.get(state.app_id, NONE_PUBLISHED)):
+                raise KafkaStorageError(
+                    f"publish {state.version} of {state.app_id} follows {state.follows}, not {last}"
+                )
             self._fail()
             segments = _segments_after(self._segments[-1], state)
             if segments != self._segments[-1]:
@@ -164,6 +170,11 @@ class MemoryMetadataStore:
             if segments != self._segments[-1]:
                 self._segments.append(segments)
             return len(self._segments) - 1
+
+    def load_published(self, app_id: str) -> PublishedPartitions:
+        with self._lock:
+            rows = changes.current_partitions(self._partitions[-1][1])
+            return PublishedPartitions(rows, self._transactions.get(app_id, NONE_PUBLISHED))
 
     def last_published_version(self, app_id: str) -> int | None:
         with self._lock:

@@ -147,8 +147,7 @@ def newest_row(published: PartitionRow | None, reported: PartitionRow, stable_ma
 def newest_rows(known: Mapping[PartitionId[str], PartitionRow], reported: Iterable[PartitionRow]) -> list[PartitionRow]:
     """Return the rows to publish instead of those of a table, `known`, see `newest_row`: log starts that a job has raised stay.
 
-    An earlier controller may have published more after the present one had read the rows. What each shows is whole, and so is what
-    either shows.
+    Nothing goes back that was committed since the rows of a publish were read.
     """
     return [
         row if (before := known.get((row.topic_id, row.partition))) is None else newest_row(before, row)

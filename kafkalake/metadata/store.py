@@ -35,6 +35,9 @@ from kafkalake.metadata.tables.schemas import (
 )
 from kafkalake.topic_partition import PartitionId
 
+NONE_PUBLISHED = -1
+"""Instead of the version of a publish, where there was none."""
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedState:
@@ -43,7 +46,8 @@ class PublishedState:
     `partitions` are all rows of `leaders` and replace those published before. `sealed` are segments to add (existing ones are not
     added twice), `removed` the keys of segments to remove (missing ones are ignored). `app_id` and `version` are Delta's `txn`: a
     publish of the last version of its app id changes nothing, an older one is refused. `claims`: `segments` is to refuse older ones
-    from now on, even if nothing is sealed or removed.
+    from now on, even if nothing is sealed or removed. follows: the version of the publish that the rows continue (`NONE_PUBLISHED`:
+    they are the first): after another one this one is refused. None: after any.
     """
 
     leaders: Collection[int]
@@ -54,6 +58,15 @@ class PublishedState:
     version: int
     published_at_ms: int
     claims: bool = False
+    follows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPartitions:
+    """The partitions, and the version of the publish that they are of, `NONE_PUBLISHED` before the first."""
+
+    rows: Sequence[PartitionRow]
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +220,12 @@ class PublishedTables(PartitionTable, SegmentTable, Protocol):
     def publish(self, state: PublishedState) -> int:
         """Commit one publish and return the version of `partitions` that includes it.
 
-        Raise `KafkaStorageError` if there is a later one, as that of another controller.
+        Raise `KafkaStorageError` if there is a later one, as that of another controller, or another than the one that it follows.
         """
+        ...
+
+    def load_published(self, app_id: str) -> PublishedPartitions:
+        """Return the partitions now, and the version of the last publish of `app_id`."""
         ...
 
     def last_published_version(self, app_id: str) -> int | None:

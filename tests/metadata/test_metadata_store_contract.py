@@ -24,7 +24,7 @@ from kafkalake.errors import (
 )
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import table_path
-from kafkalake.metadata.store import PublishedState
+from kafkalake.metadata.store import NONE_PUBLISHED, PublishedPartitions, PublishedState
 
 
 class StoreOfTest:
@@ -199,6 +199,20 @@ def test_publishing_the_same_version_again_changes_nothing(tested: StoreOfTest) 
         tested.publish(published(2, [partition_row(end=2)], [segment_row(base=100)]))
     assert [row.high_watermark for row in tested.store.load_partitions()] == [1]
     assert tested.store.load_segments() == [segment_row(base=0)]
+
+
+def test_a_publish_follows_the_one_that_it_continues(tested: StoreOfTest) -> None:
+    app = "kafkalake-broker-0"
+    assert tested.store.load_published(app) == PublishedPartitions([], NONE_PUBLISHED)
+    tested.publish(replace(published(3, [partition_row(end=1)]), follows=NONE_PUBLISHED))
+    [known] = tested.store.load_published(app).rows
+    assert (known.high_watermark, tested.store.load_published(app).version) == (1, 3)
+    for follows in (NONE_PUBLISHED, 2):
+        with pytest.raises(KafkaStorageError, match=f"follows {follows}, not 3"):
+            tested.publish(replace(published(4, [partition_row(end=2)]), follows=follows))
+    for _ in range(2):
+        tested.publish(replace(published(4, [partition_row(end=2)]), follows=3))  # again, as the answer was lost
+    assert tested.store.load_published(app).version == 4
 
 
 def test_no_offset_of_a_leader_epoch_goes_back(tested: StoreOfTest) -> None:

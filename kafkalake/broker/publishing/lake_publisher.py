@@ -25,7 +25,7 @@ from uuid import UUID
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.publishing.broker_reports import BrokerReports
-from kafkalake.broker.publishing.lake_rows import LakeRows
+from kafkalake.broker.publishing.lake_rows import APPLICATION_ID, LakeRows
 from kafkalake.broker.publishing.pace import Pace
 from kafkalake.broker.publishing.reports import (
     Acknowledgement,
@@ -46,6 +46,7 @@ from kafkalake.internal_topics import GROUP_JOURNAL, TRANSACTION_JOURNAL
 from kafkalake.metadata.store import (
     GroupOffsetTable,
     PublishedOffsets,
+    PublishedPartitions,
     PublishedTables,
     Transactions,
     TransactionTable,
@@ -219,8 +220,7 @@ class LakePublisher:
 
     async def _in_term(self, image: ClusterImage) -> _Term:
         if self._term is None or self._term.epoch != image.controller_epoch:
-            published = await self._run_blocking(self._store.load_partitions)
-            self._term = _Term(image.controller_epoch, LakeRows(image.controller_epoch, published))
+            self._term = _Term(image.controller_epoch, LakeRows(image.controller_epoch, await self._published()))
         return self._term
 
     def _asked(self, term: _Term, image: ClusterImage) -> set[int]:
@@ -271,7 +271,12 @@ class LakePublisher:
 
     # Partitions and segments
 
+    async def _published(self) -> PublishedPartitions:
+        return await self._run_blocking(lambda: self._store.load_published(APPLICATION_ID))
+
     async def _publish_partitions(self, term: _Term, statuses: Mapping[int, Status]) -> int:
+        if not term.rows.is_known:
+            term.rows.take(await self._published())
         held: dict[int, HeldWaves] | None = None
         if any(status.is_marked for status in statuses.values()):
             await self._quieten(term, statuses)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kafkalake.broker.publishing.reports import PartitionReport
 from kafkalake.cluster.image import NO_LEADER
 from kafkalake.metadata.changes import newest_row
-from kafkalake.metadata.store import PublishedState
+from kafkalake.metadata.store import PublishedPartitions, PublishedState
 from kafkalake.metadata.tables.schemas import PartitionRow
 from kafkalake.topic_partition import PartitionId, TopicPartition
 
@@ -20,16 +20,26 @@ class LakeRows:
     """The published rows of one controller epoch.
 
     A publish has the version (controller epoch, number), so that one of an earlier controller is refused once a later one has
-    published.
+    published. It continues the rows of the last one, or is refused: those of two that do not know each other would show a part
+    of a transaction. After one that failed, which may be committed, the rows are read again.
     """
 
-    def __init__(self, controller_epoch: int, published: Iterable[PartitionRow]) -> None:
-        unstamped = (replace(row, published_at_ms=-1, segments_version=-1) for row in published)
-        self._rows: dict[PartitionId[str], PartitionRow] = {(row.topic_id, row.partition): row for row in unstamped}
+    def __init__(self, controller_epoch: int, published: PublishedPartitions) -> None:
         self._version = controller_epoch << 32
         self._claims = True
-        self._uncertain: set[int] = set()
-        """Leaders whose rows a failed publish may have replaced."""
+        self.take(published)
+
+    def take(self, published: PublishedPartitions) -> None:
+        """Go on from the rows of the table."""
+        unstamped = (replace(row, published_at_ms=-1, segments_version=-1) for row in published.rows)
+        self._rows: dict[PartitionId[str], PartitionRow] = {(row.topic_id, row.partition): row for row in unstamped}
+        self._follows = published.version
+        self._is_known = True
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether the rows are those of the table, as far as this controller has changed it."""
+        return self._is_known
 
     def find(self, topic_id: str, partition: int) -> PartitionRow | None:
         """Return the published row of a partition."""
@@ -49,7 +59,7 @@ class LakeRows:
         id by the newest image: what another broker reports of it is late, and dropped. `stable_max`: see `newest_row`.
         """
         rows = {key: row for key, row in self._rows.items() if key[0] in topic_ids}
-        leaders = self._uncertain | {row.leader for key, row in self._rows.items() if key not in rows}
+        leaders = {row.leader for key, row in self._rows.items() if key not in rows}
 
         def is_late(key: PartitionId[str], broker_id: int) -> bool:
             return key[0] in topic_ids and leader_of(*key) not in (broker_id, NO_LEADER)
@@ -78,7 +88,7 @@ class LakeRows:
         if not (leaders or sealed or removed):
             return None
         self._version += 1
-        self._uncertain |= leaders
+        self._is_known = False
         return PublishedState(
             leaders=tuple(sorted(leaders)),
             partitions=[row for row in rows.values() if row.leader in leaders],
@@ -88,6 +98,7 @@ class LakeRows:
             version=self._version,
             published_at_ms=now_ms,
             claims=self._claims and bool(sealed or removed),
+            follows=self._follows,
         )
 
     def committed(self, state: PublishedState) -> None:
@@ -95,5 +106,6 @@ class LakeRows:
         others = {key: row for key, row in self._rows.items() if row.leader not in state.leaders}
         moved = {(row.topic_id, row.partition): row for row in state.partitions}
         self._rows = others | moved
-        self._uncertain.difference_update(state.leaders)
+        self._follows = state.version
+        self._is_known = True
         self._claims = self._claims and not state.claims

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import changes, paths
-from kafkalake.metadata.store import PublishedState
+from kafkalake.metadata.store import NONE_PUBLISHED, PublishedPartitions, PublishedState
 from kafkalake.metadata.tables.data_files import DataFile, committed_ms
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
 from kafkalake.metadata.tables.lake_tables import TABLE_DEFINITIONS, LakeTables, is_published
@@ -72,6 +72,13 @@ class DeltaPartitions(LakeTables):
         _, rows = self.partitions_at(version, timestamp_ms)
         return rows
 
+    def load_published(self, app_id: str) -> PublishedPartitions:
+        table = self._tables[paths.PARTITIONS]
+        with self._locks[paths.PARTITIONS]:
+            table.refresh()
+            rows = from_table(PartitionRow, table.read_version(table.version))
+            return PublishedPartitions(changes.current_partitions(rows), _last_publish(table, app_id))
+
     def raise_log_starts(self, log_starts: Mapping[PartitionId[str], int]) -> int:
         table = self._tables[paths.PARTITIONS]
         with self._locks[paths.PARTITIONS]:
@@ -100,11 +107,14 @@ class DeltaPartitions(LakeTables):
             def change() -> TableChange | None:
                 nonlocal rows
                 rows = state.partitions
+                is_there = is_published(table, state)
+                if not is_there:
+                    _check_followed(table, state)
                 for led in all_led:
                     led.look(table)
                     led.refuse_older_epochs(rows)
                     rows = changes.newest_rows(led.rows, rows)
-                return None if is_published(table, state) else _publish_change(table, state, segments_version, rows)
+                return None if is_there else _publish_change(table, state, segments_version, rows)
 
             self._commit(table, change)
             for led in all_led:
@@ -167,6 +177,18 @@ class DeltaPartitions(LakeTables):
 
     def _led(self, leader: int) -> _LeaderRows:
         return self._leader_rows.setdefault(leader, _LeaderRows(leader))
+
+
+def _check_followed(partitions: OpenDeltaTable, state: PublishedState) -> None:
+    """Raise `KafkaStorageError` if the last publish is another than the one that this one follows."""
+    last = _last_publish(partitions, state.app_id)
+    if state.follows not in (None, last):
+        raise KafkaStorageError(f"publish {state.version} of {state.app_id} follows {state.follows}, not {last}")
+
+
+def _last_publish(partitions: OpenDeltaTable, app_id: str) -> int:
+    last = partitions.transaction_version(app_id)
+    return NONE_PUBLISHED if last is None else last
 
 
 def _publish_change(

@@ -26,6 +26,7 @@ from kafkalake.cluster.image import NO_LEADER, BrokerRegistration, ClusterImage,
 from kafkalake.config.layers import Settings
 from kafkalake.errors import BrokerUnavailableError
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
+from kafkalake.metadata.store import NONE_PUBLISHED, PublishedPartitions
 from kafkalake.metadata.tables.schemas import PartitionRow
 from kafkalake.offset_range import OffsetRange
 
@@ -255,7 +256,7 @@ def test_all_coordinators_hold_their_waves_or_there_is_no_barrier() -> None:
 
 
 def test_partitions_are_known_as_far_as_their_leaders_have_answered() -> None:
-    rows = LakeRows(1, [replace(row(0, 3, 9), log_start_offset=1), row(1, 4, 9)])
+    rows = LakeRows(1, PublishedPartitions([replace(row(0, 3, 9), log_start_offset=1), row(1, 4, 9)], NONE_PUBLISHED))
     report = PartitionReport(0, 1, [replace(row(0, 8, 9), log_start_offset=5)], image_version=5)
     internal = EndedTransaction((0, 0), {(TRANSACTION_JOURNAL, 0): OffsetRange(0, 0), ("gone", 0): OffsetRange(0, 0)})
     of_both = [T2, internal]
@@ -275,7 +276,9 @@ def test_a_partition_is_not_known_by_what_was_published_before_its_leader_was_el
     earlier_leader = replace(row(1, 0, 0), leader=0)
     earlier_epoch = replace(row(1, 0, 0), leader_epoch=-1)
     for published in (earlier_leader, earlier_epoch):
-        shown = shown_partitions(image(), known, LakeRows(1, [published]), [idle], [T2])
+        shown = shown_partitions(
+            image(), known, LakeRows(1, PublishedPartitions([published], NONE_PUBLISHED)), [idle], [T2]
+        )
         assert shown[P1] == Shown(0, 0, None)
         ended = EndedTransaction(T2.position, {P1: OffsetRange(0, 0), P0: OffsetRange(0, 0)})
         cut = decide_cut([ended], shown | {P0: Shown(0, 1, 1)}, {})
