@@ -87,8 +87,11 @@ class PartitionReporter:
 
     def partition_removed(self, partition: Partition) -> None:
         key = (partition.topic.name, partition.index)
-        self._forget(key)
-        self.changes.dropped(key)
+        if (
+            self._partitions.get(key, partition) is partition
+        ):  # else it is of a later topic of the name, in the same version
+            self._forget(key)
+            self.changes.dropped(key)
         for base_offset in partition.log.sealed_base_offsets:
             generation = partition.log.generation_of(base_offset)
             self.changes.removed(SegmentKey(str(partition.topic.topic_id), partition.index, base_offset, generation))

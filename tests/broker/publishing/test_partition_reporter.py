@@ -190,3 +190,23 @@ def test_rewritten_segments_are_taken_over_after_a_log_that_could_not_be_read() 
         assert [each.generation for each in partition.log.adopted] == [1]
 
     asyncio.run(run())
+
+
+def test_a_topic_that_comes_again_in_the_version_in_which_it_goes_is_reported() -> None:
+    """A broker that misses a version learns of both at once."""
+
+    async def run() -> None:
+        reporter, _ = begun(Store(failures=0))
+        before, again = new_partition(), new_partition()
+        again.topic = SimpleNamespace(name="clicks", topic_id=UUID(int=8), registrations=(REGISTERED,))
+        for partition in (before, again):
+            reporter.partition_added(partition)
+        reporter.partition_removed(before)
+        reporter.report_all()
+        report = reporter.changes.report()
+        assert [row.topic_id for row in report.rows] == [str(UUID(int=8))]
+        assert {key.topic_id for key in report.removed} == {str(TOPIC.topic_id)}
+        reporter.partition_removed(again)
+        assert not reporter.changes.report().rows
+
+    asyncio.run(run())
