@@ -24,6 +24,7 @@ from kafkalake.client.administration.call import AdminCall, AdminCore
 from kafkalake.client.administration.settings import AdminSettings
 from kafkalake.client.checked_call import checked
 from kafkalake.client.errors import ClientClosedError
+from kafkalake.client.forks import inherited, watch_forks
 from kafkalake.client.network.client import FIRST_CONTACT_MS
 from kafkalake.client.network.script import Script
 from kafkalake.client.network.selector import SelectorEdge
@@ -72,6 +73,8 @@ class Admin:
         self._edge = SelectorEdge(self._core.network, self._clock)
         self._lock = threading.Lock()
         self._is_closed = False
+        self._is_inherited = False
+        watch_forks(self)
 
     def __enter__(self) -> Admin:
         return self
@@ -126,6 +129,8 @@ class Admin:
 
     def run(self, operation: Callable[Concatenate[AdminCall, P], Script[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation and return its result."""
+        if self._is_inherited:
+            raise inherited()
         with self._lock:
             if self._is_closed:
                 raise ClientClosedError("the administration client is closed")
@@ -142,8 +147,14 @@ class Admin:
 
     def close(self) -> None:
         """Close all connections."""
+        if self._is_inherited:
+            return
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
                 self._core.network.close()
                 self._edge.close()
+
+    def disown(self) -> None:
+        """Refuse all use: see `forks`."""
+        self._is_inherited = True

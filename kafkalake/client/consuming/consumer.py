@@ -26,6 +26,7 @@ from kafkalake.client.consuming.listeners import ConsumerInterceptor
 from kafkalake.client.consuming.offset_lookups import Found
 from kafkalake.client.consuming.records import DeserializedRecord
 from kafkalake.client.errors import ClientClosedError, IllegalStateError, WakeupError
+from kafkalake.client.forks import inherited, watch_forks
 from kafkalake.client.network.selector import SelectorEdge
 from kafkalake.client.serialization import Deserializer
 from kafkalake.client.settings import merged
@@ -76,6 +77,8 @@ class Consumer(ConsumerFace):
         self._is_closed = False
         self._end = threading.Event()
         self._keeper: threading.Thread | None = None
+        self._is_inherited = False
+        watch_forks(self)
 
     def __enter__(self) -> Consumer:
         return self
@@ -176,6 +179,10 @@ class Consumer(ConsumerFace):
                     self._core.close()
                     self._edge.close()
 
+    def disown(self) -> None:
+        """Refuse all use: see `forks`."""
+        self._is_closed = self._is_inherited = True
+
     # How calls wait
 
     @contextlib.contextmanager
@@ -187,7 +194,7 @@ class Consumer(ConsumerFace):
     def _claimed(self) -> Iterator[None]:
         """Keep other threads of the application out."""
         if self._is_closed:
-            raise ClientClosedError("the consumer is closed")
+            raise inherited() if self._is_inherited else ClientClosedError("the consumer is closed")
         caller = threading.get_ident()
         with self._guard:
             if self._user not in (None, caller):

@@ -105,6 +105,7 @@ class Producer:
         self._edge = EventLoopEdge(self._core.sender, self._core.clock, self._failed)
         self._failure: ClientClosedError | None = None
         self._is_closed = False
+        self._is_over = False
         self._edge.schedule()
 
     def __del__(self) -> None:
@@ -236,34 +237,49 @@ class Producer:
             self._accumulator.end_flush()
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Deliver what was sent, up to `timeout_s` (None: `delivery.timeout.ms` decides), fail the rest, and end."""
+        """Deliver what was sent, up to `timeout_s` (None: `delivery.timeout.ms` decides), fail the rest, and end.
+
+        An open transaction is aborted. While another task closes the producer, the shorter time counts.
+        """
         longest_s = None if timeout_s is None else checked_seconds(timeout_s, "a timeout")
-        if self._is_closed:
+        if self._is_over:
             return
         if not self._edge.is_over:
             self._edge.check_loop()
         self._is_closed = True
         try:
             if not self._edge.is_over:
-                await self.flush(longest_s)
-        except ClientTimeoutError:
-            pass
+                await self._finish(longest_s)
         finally:
+            self._is_over = True
             self._core.sender.abort(ClientClosedError("the producer was closed before the record was delivered"))
             self._edge.close()
+
+    async def _finish(self, longest_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(longest_s):
+                await self.flush()
+                if self._core.may_abort:
+                    await self._operate(Transactions.abort)
+        except TimeoutError:
+            logger.warning("records were not delivered in the %g s that the producer had to close", longest_s)
+        except KafkaLakeError as error:
+            logger.warning("a transaction was not aborted when the producer was closed: %s", error)
 
     def metrics(self) -> dict[str, float]:
         """Return the producer's metrics by Kafka's names: totals, and rates, averages and maxima of the last half minute."""
         return self._core.metrics()
 
     def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosedError("the producer is closed")
         self._check()
         self._core.check_send()
 
     def _check(self) -> None:
         if self._failure is not None:
             raise as_value(self._failure)
-        if self._is_closed:
+        if self._is_over:
             raise ClientClosedError("the producer is closed")
         self._edge.check_loop()
 

@@ -27,7 +27,7 @@ from kafkalake.client.producing.partitioners import Partitioner, partition_of_ke
 from kafkalake.client.producing.queues import TopicQueues
 from kafkalake.client.producing.sender import Sender
 from kafkalake.client.producing.settings import ProducerSettings, producer_settings
-from kafkalake.client.producing.transactions import Outcome, Transactions
+from kafkalake.client.producing.transactions import Outcome, State, Transactions
 from kafkalake.client.record_sizes import RECORD_OVERHEAD_BYTES
 from kafkalake.client.serialization import BytesSerde, Serializer, serde_named
 from kafkalake.clock import Clock, SystemClock
@@ -114,6 +114,12 @@ class ProducerCore:
         """Raise the error for which no record may be sent now, for a producer with transactions."""
         if self.transactions is not None:
             self.transactions.check_send()
+
+    @property
+    def may_abort(self) -> bool:
+        """Return whether there is a transaction that is not ending yet."""
+        states = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+        return self.transactions is not None and self.transactions.state in states
 
     def operate(self, operation: Callable[[Transactions], Outcome]) -> Outcome:
         """Begin an operation of transactions, in the thread that polls. Return its outcome, done if it is refused."""

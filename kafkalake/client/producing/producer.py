@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from kafkalake.client.arguments import Header, check_topic, checked_group, checked_offsets, checked_seconds
 from kafkalake.client.errors import BufferExhaustedError, ClientClosedError, ClientTimeoutError
+from kafkalake.client.forks import inherited, watch_forks
 from kafkalake.client.network.selector import SelectorEdge
 from kafkalake.client.producing.batch import ArrowFuture, OnDelivery, RecordFuture, wait_for
 from kafkalake.client.producing.core import ProducerCore, ProducerParts
@@ -66,9 +67,11 @@ class Producer:
         self._is_transactional = self._core.transactions is not None
         self._is_closed = False
         self._is_stopping = False
+        self._is_inherited = False
         self._failure: ClientClosedError | None = None
         self._thread = threading.Thread(target=self._run, name=f"producer-{self._core.settings.client_id}", daemon=True)
         self._thread.start()
+        watch_forks(self)
 
     def __enter__(self) -> Producer:
         return self
@@ -135,6 +138,8 @@ class Producer:
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Send all batches now, and return when the records sent before are delivered or failed. Raise `ClientTimeoutError`."""
+        if self._is_inherited:
+            raise inherited()
         batches = self._accumulator.begin_flush()
         try:
             wait_for(batches, timeout_s)
@@ -142,20 +147,39 @@ class Producer:
             self._accumulator.end_flush()
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Deliver what was sent, up to `timeout_s` (None: `delivery.timeout.ms` decides), fail the rest, and end."""
+        """Deliver what was sent, up to `timeout_s` (None: `delivery.timeout.ms` decides), fail the rest, and end.
+
+        An open transaction is aborted. While another thread closes the producer, the shorter time counts.
+        """
         longest_s = None if timeout_s is None else checked_seconds(timeout_s, "a timeout")
-        if self._is_closed:
+        is_own_thread = threading.current_thread() is self._thread
+        if self._is_closed and (is_own_thread or not self._thread.is_alive()):
             return
         self._is_closed = True
-        if threading.current_thread() is not self._thread:
-            try:
-                self.flush(longest_s)
-            except ClientTimeoutError:
-                logger.warning("records were not delivered in the %g s that the producer had to close", longest_s)
+        if not is_own_thread:
+            self._finish(longest_s)
         self._is_stopping = True
         self._edge.wake_up()
-        if threading.current_thread() is not self._thread:
+        if not is_own_thread:
             self._thread.join(_CLOSE_S)
+
+    def _finish(self, longest_s: float | None) -> None:
+        ends = None if longest_s is None else self._now_s() + longest_s
+        try:
+            self.flush(longest_s)
+        except ClientTimeoutError:
+            logger.warning("records were not delivered in the %g s that the producer had to close", longest_s)
+            return
+        left_s = None if ends is None else ends - self._now_s()
+        if self._core.may_abort and (left_s is None or left_s > 0):
+            try:
+                self._operate(Transactions.abort, left_s)
+            except KafkaLakeError as error:
+                logger.warning("a transaction was not aborted when the producer was closed: %s", error)
+
+    def disown(self) -> None:
+        """Refuse all use: see `forks`."""
+        self._is_closed = self._is_stopping = self._is_inherited = True
 
     def metrics(self) -> dict[str, float]:
         """Return the producer's metrics by Kafka's names: totals, and rates, averages and maxima of the last half minute."""
@@ -163,7 +187,7 @@ class Producer:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ClientClosedError("the producer is closed")
+            raise self._closed()
         if self._is_transactional:
             self._core.check_send()
 
@@ -223,7 +247,8 @@ class Producer:
                 self.abort_transaction()
             raise
 
-    def _operate(self, operation: Callable[[Transactions], Outcome]) -> None:
+    def _operate(self, operation: Callable[[Transactions], Outcome], longest_s: float | None = None) -> None:
+        """Begin an operation and wait for its end, `max.block.ms`, or `longest_s` if that is less."""
         outcomes: list[Outcome] = []
 
         def begin() -> None:
@@ -234,6 +259,7 @@ class Producer:
         outcome = self._wait(
             lambda: outcomes[0] if outcomes and outcomes[0].is_done else None,
             self._core.operation_timeout,
+            longest_s,
         )
         if outcome.error is not None:
             raise as_value(outcome.error)
@@ -269,9 +295,12 @@ class Producer:
         finally:
             self._accumulator.add_waiter(-1)
 
-    def _wait(self, attempt: Callable[[], T | None], error: Callable[[], KafkaLakeError]) -> T:
+    def _wait(
+        self, attempt: Callable[[], T | None], error: Callable[[], KafkaLakeError], longest_s: float | None = None
+    ) -> T:
         """Return what `attempt` returns once it is not None. Attempts after each piece of news, up to `max.block.ms`."""
-        ends = self._now_s() + self._core.settings.max_block_ms / 1000
+        block_s = self._core.settings.max_block_ms / 1000
+        ends = self._now_s() + (block_s if longest_s is None else min(block_s, longest_s))
         with self._news:
             while True:
                 self._check()
@@ -287,9 +316,14 @@ class Producer:
         if self._failure is not None:
             raise as_value(self._failure)
         if self._is_stopping:
-            raise ClientClosedError("the producer is closed")
+            raise self._closed()
+
+    def _closed(self) -> ClientClosedError:
+        return inherited() if self._is_inherited else ClientClosedError("the producer is closed")
 
     def _call(self, command: Callable[[], None]) -> None:
+        if self._is_inherited:
+            raise inherited()
         self._core.sender.call(command)
         self._edge.wake_up()
 

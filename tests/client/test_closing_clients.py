@@ -1,0 +1,122 @@
+"""The end of a client: closed while others wait, from two threads, with an open transaction, in a process that inherited it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+from kafka_reference import Kafkalake
+from waiting import wait_until
+
+import kafkalake
+from kafkalake import aio
+from kafkalake.client.errors import ClientClosedError
+
+TIMEOUT_S = 60
+
+
+def test_the_shorter_time_counts_when_two_threads_close_a_producer(
+    _shared_kafkalake: Kafkalake, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = _shared_kafkalake.bootstrap_servers
+    with kafkalake.Admin(bootstrap_servers=servers) as admin:
+        admin.create_topic(topic, partitions=1)
+    producer = kafkalake.Producer(bootstrap_servers=servers)
+    assert producer.partitions_for(topic) == 1
+    monkeypatch.setattr(producer._core.client, "prepare", lambda node_id, now_ms: False)
+    future = producer.send(topic, b"is not sent")
+    patient = [threading.Thread(target=call) for call in (producer.close, producer.flush)]
+    for each in patient:
+        each.start()
+    wait_until(lambda: producer._is_closed)
+    producer.close(0.01)
+    for each in patient:
+        each.join(TIMEOUT_S)
+        assert not each.is_alive()
+    with pytest.raises(ClientClosedError):
+        future.get(0)
+    producer.close()
+    for call in (
+        lambda: producer.send(topic, b"v"),
+        lambda: producer.partitions_for("other"),
+        producer.begin_transaction,
+    ):
+        with pytest.raises(ClientClosedError, match="the producer is closed"):
+            call()
+
+
+def test_a_transaction_that_is_open_when_its_producer_is_closed_is_aborted(
+    _shared_kafkalake: Kafkalake, topic: str
+) -> None:
+    servers = _shared_kafkalake.bootstrap_servers
+    names = [f"{kind}-{uuid.uuid4()}" for kind in ("threads", "loop")]
+
+    async def leave_open() -> None:
+        async with aio.Producer(bootstrap_servers=servers, transactional_id=names[1]) as producer:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            await producer.send(topic, b"v")
+
+    with kafkalake.Admin(bootstrap_servers=servers) as admin:
+        admin.create_topic(topic, partitions=1)
+        with kafkalake.Producer(bootstrap_servers=servers, transactional_id=names[0]) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send(topic, b"v")
+        asyncio.run(asyncio.wait_for(leave_open(), TIMEOUT_S))
+        for name in names:
+            wait_until(lambda name=name: admin.describe_transaction(name).state == "CompleteAbort")
+
+
+INHERITED = """
+import os, sys
+import kafkalake
+from kafkalake.client.errors import ClientClosedError
+
+settings, topic = {"bootstrap.servers": sys.argv[1]}, sys.argv[2]
+producer, consumer, admin = kafkalake.Producer(settings), kafkalake.Consumer(settings), kafkalake.Admin(settings)
+admin.create_topic(topic, partitions=1)
+producer.send(topic, b"a").get(20)
+consumer.assign([(topic, 0)])
+consumer.seek_to_beginning()
+assert [each.value for each in consumer.poll(20)] == [b"a"]
+child = os.fork()
+for call in (lambda: producer.send(topic, b"b"), producer.flush, lambda: producer.partitions_for("other"), consumer.assignment,
+             lambda: consumer.poll(1), admin.list_topics) if not child else ():
+    try:
+        call()
+        print("taken")
+    except ClientClosedError as error:
+        assert "belongs to the process" in str(error), error
+for client in (producer, consumer, admin) if not child else ():
+    client.close()
+if not child:
+    with kafkalake.Producer(settings) as own:
+        own.send(topic, b"c").get(20)
+    del producer, consumer, admin
+    sys.exit(0)
+print("child", os.waitpid(child, 0)[1])
+producer.send(topic, b"d").get(20)
+found = []
+while len(found) < 2:
+    found += [each.value for each in consumer.poll(20)]
+print(found, topic in [each.name for each in admin.list_topics()])
+for client in (producer, consumer, admin):
+    client.close()
+"""
+
+
+def test_clients_of_a_forked_process_say_so_and_those_of_its_parent_go_on(
+    _shared_kafkalake: Kafkalake, topic: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "inherited.py"
+    script.write_text(INHERITED)
+    command = [sys.executable, str(script), _shared_kafkalake.bootstrap_servers, topic]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert ended.stdout.splitlines() == ["child 0", "[b'c', b'd'] True"], ended
+    assert not ended.stderr, ended.stderr
