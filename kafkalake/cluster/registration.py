@@ -168,6 +168,15 @@ def expired_brokers(silent_ms: Mapping[int, int], session_ms: int) -> list[int]:
     return [each for each, since_ms in silent_ms.items() if since_ms > longest_ms]
 
 
+def may_be_replaced(silent_ms: Mapping[int, int], session_ms: int) -> bool:
+    """Return whether others may have elected another controller, which has fenced the broker of the one before.
+
+    silent_ms: the time since the controller has heard of each other broker. The silent ones elect none if the rest is a majority.
+    """
+    silent = [each for each in silent_ms.values() if each >= session_ms]
+    return 2 * len(silent) > len(silent_ms)
+
+
 def unregister_broker(image: ClusterImage, broker_id: int, rules: RulesOf) -> ClusterImage:
     """Return the next version, without a broker, whose partitions keep it as a replica until they are reassigned, or a controller.
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kafkalake.server.authorizer import Operation, Resource
 from kafkalake.server.context import AdvertisedApis, ListedApis
+from kafkalake.server.coordinated import of_coordinator
 from kafkalake.server.forwarding import of_controller
 from kafkalake.server.handlers import (
     add_offsets_to_txn,
@@ -201,6 +202,18 @@ def _controllers(
     return _api(key, lowest, highest, request, of_controller(handle, refusal), None, None, True, **operations)
 
 
+def _coordinators(
+    key: int,
+    lowest: int,
+    highest: int,
+    request: type[Asked],
+    handle: Callable[[Request[Asked]], Answer],
+    **operations: Operation,
+) -> Api:
+    """Return the row of an API that a coordinator answers from what it knows, see `coordinated`."""
+    return _api(key, lowest, highest, request, of_coordinator(handle), None, None, False, **operations)
+
+
 OFFSET_COMMIT_KEY = 8
 API_VERSIONS_KEY = 18
 TXN_OFFSET_COMMIT_KEY = 28
@@ -212,30 +225,30 @@ _ALL = (
     _api(1, 4, 18, records.FetchRequest, fetch.handle, topic=READ, cluster=CLUSTER_ACTION),
     _api(2, 1, 10, records.ListOffsetsRequest, list_offsets.handle, topic=DESCRIBE),
     _api(3, 0, 13, cluster.MetadataRequest, metadata.handle, topic=DESCRIBE),
-    _api(OFFSET_COMMIT_KEY, 2, 9, offsets.OffsetCommitRequest, offset_commit.handle, group=READ, topic=READ),
-    _api(9, 1, 9, offsets.OffsetFetchRequest, offset_fetch.handle, group=DESCRIBE, topic=DESCRIBE),
+    _coordinators(OFFSET_COMMIT_KEY, 2, 9, offsets.OffsetCommitRequest, offset_commit.handle, group=READ, topic=READ),
+    _coordinators(9, 1, 9, offsets.OffsetFetchRequest, offset_fetch.handle, group=DESCRIBE, topic=DESCRIBE),
     _api(10, 0, 6, groups.FindCoordinatorRequest, find_coordinator.handle, group=DESCRIBE, transactional_id=DESCRIBE),
     _api(11, 0, 9, groups.JoinGroupRequest, join_group.handle, group=READ),
-    _api(12, 0, 4, groups.HeartbeatRequest, heartbeat.handle, group=READ),
-    _api(13, 0, 5, groups.LeaveGroupRequest, leave_group.handle, group=READ),
+    _coordinators(12, 0, 4, groups.HeartbeatRequest, heartbeat.handle, group=READ),
+    _coordinators(13, 0, 5, groups.LeaveGroupRequest, leave_group.handle, group=READ),
     _api(14, 0, 5, groups.SyncGroupRequest, sync_group.handle, group=READ),
-    _api(15, 0, 6, groups.DescribeGroupsRequest, describe_groups.handle, group=DESCRIBE),
+    _coordinators(15, 0, 6, groups.DescribeGroupsRequest, describe_groups.handle, group=DESCRIBE),
     _api(16, 0, 5, groups.ListGroupsRequest, list_groups.handle, group=DESCRIBE),
     _api(17, 0, 1, security.SaslHandshakeRequest, sasl_handshake.handle),
     _api(API_VERSIONS_KEY, 0, 4, cluster.ApiVersionsRequest, api_versions.handle),
     _controllers(19, 2, 7, topics.CreateTopicsRequest, create_topics.handle, create_topics.refusal, cluster=CREATE, topic=CREATE),
     _controllers(20, 1, 6, topics.DeleteTopicsRequest, delete_topics.handle, delete_topics.refusal, topic=DELETE),
     _api(21, 0, 2, records.DeleteRecordsRequest, delete_records.handle, topic=DELETE),
-    _api(22, 0, 5, transactions.InitProducerIdRequest, init_producer_id.handle,
-         transactional_id=WRITE, cluster=IDEMPOTENT_WRITE),
+    _coordinators(22, 0, 5, transactions.InitProducerIdRequest, init_producer_id.handle,
+                  transactional_id=WRITE, cluster=IDEMPOTENT_WRITE),
     _api(23, 2, 4, records.OffsetForLeaderEpochRequest, offset_for_leader_epoch.handle, topic=DESCRIBE),
-    _api(24, 0, 5, transactions.AddPartitionsToTxnRequest, add_partitions_to_txn.handle,
-         transactional_id=WRITE, topic=WRITE),
-    _api(25, 0, 4, transactions.AddOffsetsToTxnRequest, add_offsets_to_txn.handle, transactional_id=WRITE, group=READ),
-    _api(26, 0, 5, transactions.EndTxnRequest, end_txn.handle, transactional_id=WRITE),
+    _coordinators(24, 0, 5, transactions.AddPartitionsToTxnRequest, add_partitions_to_txn.handle,
+                  transactional_id=WRITE, topic=WRITE),
+    _coordinators(25, 0, 4, transactions.AddOffsetsToTxnRequest, add_offsets_to_txn.handle, transactional_id=WRITE, group=READ),
+    _coordinators(26, 0, 5, transactions.EndTxnRequest, end_txn.handle, transactional_id=WRITE),
     _api(27, 1, 1, transactions.WriteTxnMarkersRequest, write_txn_markers.handle, cluster=ALTER),
-    _api(TXN_OFFSET_COMMIT_KEY, 0, 5, offsets.TxnOffsetCommitRequest, txn_offset_commit.handle,
-         transactional_id=WRITE, group=READ, topic=READ),
+    _coordinators(TXN_OFFSET_COMMIT_KEY, 0, 5, offsets.TxnOffsetCommitRequest, txn_offset_commit.handle,
+                  transactional_id=WRITE, group=READ, topic=READ),
     _api(29, 1, 3, security.DescribeAclsRequest, describe_acls.handle, cluster=DESCRIBE),
     _api(30, 1, 3, security.CreateAclsRequest, create_acls.handle, cluster=ALTER),
     _api(31, 1, 3, security.DeleteAclsRequest, delete_acls.handle, cluster=ALTER),
@@ -251,7 +264,7 @@ _ALL = (
     _api(39, 1, 2, security.RenewDelegationTokenRequest, renew_delegation_token.handle),
     _api(40, 1, 2, security.ExpireDelegationTokenRequest, expire_delegation_token.handle),
     _api(41, 1, 3, security.DescribeDelegationTokenRequest, describe_delegation_token.handle),
-    _api(42, 0, 2, groups.DeleteGroupsRequest, delete_groups.handle, group=DELETE),
+    _coordinators(42, 0, 2, groups.DeleteGroupsRequest, delete_groups.handle, group=DELETE),
     _controllers(43, 0, 2, controller.ElectLeadersRequest, elect_leaders.handle, elect_leaders.refusal, cluster=ALTER),
     _api(44, 0, 1, topics.IncrementalAlterConfigsRequest, incremental_alter_configs.handle, is_controllers=True,
          topic=ALTER_CONFIGS, cluster=ALTER_CONFIGS, group=ALTER_CONFIGS),
@@ -259,7 +272,7 @@ _ALL = (
                  alter_partition_reassignments.refusal, cluster=ALTER),
     _controllers(46, 0, 0, controller.ListPartitionReassignmentsRequest, list_partition_reassignments.handle,
                  list_partition_reassignments.refusal, cluster=DESCRIBE),
-    _api(47, 0, 0, offsets.OffsetDeleteRequest, offset_delete.handle, group=DELETE, topic=READ),
+    _coordinators(47, 0, 0, offsets.OffsetDeleteRequest, offset_delete.handle, group=DELETE, topic=READ),
     _api(48, 0, 1, controller.DescribeClientQuotasRequest, describe_client_quotas.handle, cluster=DESCRIBE_CONFIGS),
     _controllers(49, 0, 1, controller.AlterClientQuotasRequest, alter_client_quotas.handle, alter_client_quotas.refusal,
                  cluster=ALTER_CONFIGS),
@@ -271,11 +284,11 @@ _ALL = (
     _api(60, 0, 2, cluster.DescribeClusterRequest, describe_cluster.handle),
     _api(61, 0, 0, transactions.DescribeProducersRequest, describe_producers.handle, topic=READ),
     _controllers(64, 0, 0, controller.UnregisterBrokerRequest, unregister_broker.handle, unregister_broker.refusal, cluster=ALTER),
-    _api(65, 0, 0, transactions.DescribeTransactionsRequest, describe_transactions.handle,
-         transactional_id=DESCRIBE, topic=DESCRIBE),
+    _coordinators(65, 0, 0, transactions.DescribeTransactionsRequest, describe_transactions.handle,
+                  transactional_id=DESCRIBE, topic=DESCRIBE),
     _api(66, 0, 2, transactions.ListTransactionsRequest, list_transactions.handle, transactional_id=DESCRIBE),
-    _api(68, 0, 1, groups.ConsumerGroupHeartbeatRequest, consumer_group_heartbeat.handle, group=READ, topic=DESCRIBE),
-    _api(69, 0, 1, groups.ConsumerGroupDescribeRequest, consumer_group_describe.handle, group=DESCRIBE, topic=DESCRIBE),
+    _coordinators(68, 0, 1, groups.ConsumerGroupHeartbeatRequest, consumer_group_heartbeat.handle, group=READ, topic=DESCRIBE),
+    _coordinators(69, 0, 1, groups.ConsumerGroupDescribeRequest, consumer_group_describe.handle, group=DESCRIBE, topic=DESCRIBE),
     _api(74, 0, 1, controller.ListConfigResourcesRequest, list_config_resources.handle, cluster=DESCRIBE_CONFIGS),
     _api(75, 0, 0, cluster.DescribeTopicPartitionsRequest, describe_topic_partitions.handle, topic=DESCRIBE),
     _api(76, 1, 1, share_groups.ShareGroupHeartbeatRequest, share_group_heartbeat.handle),
@@ -306,8 +319,9 @@ _BETWEEN_BROKERS = (
     _api(REPORT_CHANGES_KEY, 0, 0, reports.ReportChangesRequest, report_changes.handle, cluster=CLUSTER_ACTION),
     _api(UPDATE_IMAGE_KEY, 0, 0, membership.UpdateImageRequest, update_image.handle, cluster=CLUSTER_ACTION),
     _api(CONTROLLER_VOTE_KEY, 0, 0, membership.ControllerVoteRequest, controller_vote.handle, cluster=CLUSTER_ACTION),
-    _api(KNOWN_TRANSACTIONS_KEY, 0, 0, transactions.KnownTransactionsRequest, known_transactions.handle, cluster=CLUSTER_ACTION),
-    _api(LOWEST_OFFSETS_KEY, 0, 0, offsets.LowestOffsetsRequest, lowest_offsets.handle, cluster=CLUSTER_ACTION),
+    _coordinators(KNOWN_TRANSACTIONS_KEY, 0, 0, transactions.KnownTransactionsRequest, known_transactions.handle,
+                  cluster=CLUSTER_ACTION),
+    _coordinators(LOWEST_OFFSETS_KEY, 0, 0, offsets.LowestOffsetsRequest, lowest_offsets.handle, cluster=CLUSTER_ACTION),
     _api(DELAY_RECORDS_KEY, 0, 0, delayed.DelayRecordsRequest, delay_records.handle, cluster=CLUSTER_ACTION),
     _api(DELIVER_RECORDS_KEY, 0, 0, delayed.DeliverRecordsRequest, deliver_records.handle, cluster=CLUSTER_ACTION),
     _api(DESCRIBE_DELAYED_KEY, 0, 0, delayed.DescribeDelayedRequest, describe_delayed.handle, cluster=DESCRIBE),

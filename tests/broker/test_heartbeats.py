@@ -32,6 +32,7 @@ from kafkalake.world import World
 
 INTERVAL_MS = 1_000
 MINUTE_MS = 60_000
+SESSION_MS = 9_000
 
 
 class RefusingController:
@@ -39,15 +40,16 @@ class RefusingController:
 
     is_active = False
 
-    def __init__(self, error: Exception) -> None:
-        self.error: Exception | None = error
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
         self.heartbeats = 0
+        self.is_fenced = False
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         self.heartbeats += 1
         if self.error is not None:
             raise self.error
-        return HeartbeatAnswer(True, False, False)
+        return HeartbeatAnswer(True, self.is_fenced, False)
 
 
 async def in_turn(work: Any) -> Any:
@@ -140,5 +142,94 @@ def test_a_version_that_could_not_be_followed_is_followed_soon_also_by_a_broker_
                 await asyncio.sleep(0)
         assert replicas.version == store.load().version
         await scheduler.stop()
+
+    asyncio.run(run())
+
+
+def registered(*broker_ids: int) -> dict[int, BrokerRegistration]:
+    return {each: BrokerRegistration(each, NO_EPOCH, UUID(int=each), (), is_fenced=False) for each in broker_ids}
+
+
+class Beats:
+    """Broker 1 of two, its heartbeats one by one. `elected`: of which the image says that it is the controller."""
+
+    def __init__(self, elected: int) -> None:
+        self.clock, self.controller, self.replicas = ManualClock(), RefusingController(None), FailingReplicas()
+        self.store = MemoryControlStore(replace(claim(ClusterImage("lake"), elected), brokers=registered(0, 1)))
+        self.here = membership(self.controller, self.clock, self.store, self.replicas)
+        self._scheduler = Scheduler(self.clock, NoAlarm())
+
+    async def begin(self) -> None:
+        """Follow the version that there is, at the second attempt."""
+        with pytest.raises(KafkaStorageError):
+            await self.here.look()
+        await self.here.look()
+        self.here.begin(self._scheduler)
+
+    async def beat(self) -> None:
+        self.clock.advance(INTERVAL_MS)
+        self._scheduler.ring()
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        await self._scheduler.stop()
+
+
+def test_a_broker_may_be_deposed_once_its_session_has_ended() -> None:
+    """It began with the last heartbeat that was answered. The next one ends the doubt, with the version that came between."""
+
+    async def run() -> None:
+        beats = Beats(elected=0)
+        await beats.begin()
+        assert beats.here.may_be_deposed, "it has had no answer"
+        await beats.beat()
+        assert not beats.here.may_be_deposed
+        beats.controller.error = BrokerUnavailableError("cut")
+        for _ in range(SESSION_MS // INTERVAL_MS):
+            assert not beats.here.may_be_deposed
+            await beats.beat()
+        assert beats.here.may_be_deposed
+        beats.controller.error, beats.replicas.failures = None, 0
+        before = beats.store.load()
+        beats.store.commit(replace(before, version=before.version + 1))
+        while beats.here.may_be_deposed:
+            await beats.beat()
+        assert beats.replicas.version == before.version + 1
+        beats.controller.is_fenced = True
+        await beats.beat()
+        assert beats.here.may_be_deposed
+        await beats.stop()
+
+    asyncio.run(run())
+
+
+def test_a_controller_may_be_deposed_once_the_others_are_silent_for_a_session() -> None:
+    async def run() -> None:
+        beats = Beats(elected=1)
+        await beats.begin()
+        beats.here.controller.activate(beats.store.load())
+        beats.clock.advance(SESSION_MS - 1)
+        assert not beats.here.may_be_deposed
+        beats.clock.advance(1)
+        assert beats.here.may_be_deposed
+        await beats.stop()
+
+    asyncio.run(run())
+
+
+def test_what_is_asked_in_doubt_waits_for_the_newest_version_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        beats = Beats(elected=0)
+        await beats.begin()
+        before = beats.store.load()
+        beats.store.commit(replace(before, version=before.version + 1))
+        await beats.here.find_out()
+        assert beats.replicas.version == before.version + 1
+        monkeypatch.setattr("kafkalake.broker.controller.membership.LOOK_TIMEOUT_S", 0.01)
+        monkeypatch.setattr(beats.here, "_look", asyncio.Event().wait)
+        with pytest.raises(RequestTimedOutError):
+            await beats.here.find_out()
+        await beats.stop()
 
     asyncio.run(run())

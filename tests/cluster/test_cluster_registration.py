@@ -19,6 +19,7 @@ from kafkalake.cluster.registration import (
     begin_controlled_shutdown,
     expired_brokers,
     fence_broker,
+    may_be_replaced,
     register_broker,
     register_controller,
     replace_incarnation,
@@ -61,6 +62,22 @@ def test_a_controller_that_hears_nobody_may_be_cut_off_and_fences_the_others_lat
     silent_ms: dict[int, int], expired: list[int]
 ) -> None:
     assert expired_brokers(silent_ms, 9_000) == expired
+
+
+@pytest.mark.parametrize(
+    ("silent_ms", "may_be"),
+    [
+        ({1: 8_999}, False),
+        ({1: 9_000}, True),
+        ({1: 9_000, 2: 8_999}, False),
+        ({1: 9_000, 2: 9_000}, True),
+        ({1: 9_000, 2: 9_000, 3: 0}, True),
+        ({1: 9_000, 2: 9_000, 3: 0, 4: 0}, False),
+        ({}, False),
+    ],
+)
+def test_a_controller_that_hears_no_majority_may_be_replaced(silent_ms: dict[int, int], may_be: bool) -> None:
+    assert may_be_replaced(silent_ms, 9_000) == may_be
 
 
 def test_a_broker_is_registered_fenced_at_the_version_that_registers_it() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer
@@ -37,6 +37,7 @@ from kafkalake.cluster.registration import (
     check_broker_epoch,
     expired_brokers,
     fence_broker,
+    may_be_replaced,
     register_controller,
     replace_incarnation,
     report_offline_logs,
@@ -314,11 +315,18 @@ class Controller:
         image = self._image
         if image is None:
             return
-        now_ms = self._clock.monotonic_ms()
-        others = [each for each in image.brokers.values() if not each.is_fenced and each.broker_id != self._broker_id]
-        silent_ms = {each.broker_id: now_ms - self._heard_ms.setdefault(each.broker_id, now_ms) for each in others}
-        for broker_id in expired_brokers(silent_ms, session_timeout_ms):
+        unfenced = [each.broker_id for each in image.brokers.values() if not each.is_fenced]
+        for broker_id in expired_brokers(self._silent_ms(unfenced), session_timeout_ms):
             await self.fence(image.brokers[broker_id], f"no heartbeat for {session_timeout_ms} ms")
+
+    def _silent_ms(self, broker_ids: Iterable[int]) -> dict[int, int]:
+        """Return the time since the last heartbeat of each of these brokers but the controller's own."""
+        now_ms, others = self._clock.monotonic_ms(), [each for each in broker_ids if each != self._broker_id]
+        return {each: now_ms - self._heard_ms.setdefault(each, now_ms) for each in others}
+
+    def may_be_replaced(self, session_timeout_ms: int) -> bool:
+        """Return whether another broker may be the controller by now. It has not heard of most of them for a session then."""
+        return self._image is None or may_be_replaced(self._silent_ms(self._image.brokers), session_timeout_ms)
 
     async def fence(self, broker: BrokerRegistration, reason: str) -> None:
         """Fence a broker: it leads nothing until its next heartbeat. Fencing one that lives costs availability only."""

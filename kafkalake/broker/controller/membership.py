@@ -61,6 +61,8 @@ LOOK_INTERVAL_MS = 1_000
 """How often the control store is looked at for a version of which nobody has told."""
 ENTRY_WAIT_MS = 500
 """How long a broker that enters waits for the others to follow the version that has it unfenced."""
+LOOK_TIMEOUT_S = 5.0
+"""How long a request waits for a look at the control store."""
 NO_EPOCH = -1
 _TRIED_AGAIN = (
     BrokerUnavailableError,
@@ -121,6 +123,11 @@ class Membership:
         self._here: BrokerRegistration | None = None
         self._epoch = NO_EPOCH
         self._is_listening = self._is_ending = self._is_leaving = False
+        self._session_began_ms: int | None = None
+        """When the last heartbeat was sent that the controller has answered, None if this broker was fenced then.
+
+        After a session that has ended, the version that came between is followed first.
+        """
         self._working: set[asyncio.Task[None]] = set()
         self._announcements = Announcements(broker_id, self.others, lambda: self.controller.is_active, self._work)
         self._looking = asyncio.Lock()
@@ -283,11 +290,13 @@ class Membership:
             if self._is_broker:
                 await self._attend_here()
             return
+        sent_ms = self._clock.monotonic_ms()
         try:
             answer = await self._heartbeat()
             self._candidacy.note_answer()
-            if answer.is_fenced:
+            if answer.is_fenced or self.may_be_deposed:
                 await self.look()
+            self._session_began_ms = None if answer.is_fenced else sent_ms
         except StaleBrokerEpochError:
             await self._register_again()
         except KafkaLakeError as error:
@@ -318,6 +327,35 @@ class Membership:
                 offline=offline,
             )
         )
+
+    @property
+    def may_be_deposed(self) -> bool:
+        """Return whether others may lead by now what this broker leads: it stops, or its session may have ended.
+
+        The controller's own broker has no session: it may be deposed when others may be the controller.
+        """
+        if self.newest.brokers.keys() <= {self._broker_id}:
+            return False
+        session_ms = self._config().broker_session_timeout_ms
+        if self._is_ending:
+            return True
+        if self.controller.is_active:
+            return self.controller.may_be_replaced(session_ms)
+        began_ms = self._session_began_ms
+        return began_ms is None or self._clock.monotonic_ms() - began_ms >= session_ms
+
+    async def find_out(self) -> None:
+        """Follow the newest version, which names the leaders, before this broker answers for what it leads.
+
+        Raise `KafkaStorageError` or `RequestTimedOutError` if that version cannot be read in `LOOK_TIMEOUT_S`, or is not followed
+        any more.
+        """
+        try:
+            await asyncio.wait_for(self.look(), LOOK_TIMEOUT_S)
+        except TimeoutError:
+            raise RequestTimedOutError("the control store does not answer") from None
+        if self._is_leaving and self._replicas.version < self.newest.version:
+            raise RequestTimedOutError("the broker stops")
 
     async def _register_again(self) -> None:
         """Register the same incarnation once more: this broker was unregistered."""
