@@ -25,6 +25,7 @@ from kafkalake.broker.delayed.cancels import Cancels
 from kafkalake.broker.delayed.delivery import Delivery
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_overs import Target
+from kafkalake.broker.delayed.journal_reading import scan_undamaged
 from kafkalake.broker.delayed.journal_state import COLUMNS, JournalState
 from kafkalake.broker.delayed.rows import WaitingRows, carried_rows
 from kafkalake.clock import Clock
@@ -40,7 +41,7 @@ from kafkalake.delayed_journal import (
     sequences_note,
     settled_note,
 )
-from kafkalake.errors import KafkaError
+from kafkalake.errors import CorruptSegmentError, KafkaError
 from kafkalake.record.arrays import Int64s
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.build import build_from_arrow
@@ -143,7 +144,7 @@ class Space:
     def _cancelled(self, end: int, cancels: Cancels, soon_ms: int) -> Int64s:
         """Return the offsets of the cancelled records below `end` that are not due before `soon_ms`. Blocks."""
         found: list[Int64s] = []
-        for messages in self._log.scan(self._log.log_start_offset, end, COLUMNS):
+        for messages in scan_undamaged(self._log, self._log.log_start_offset, end):
             table = to_arrow(messages, COLUMNS)
             headers = table.column("headers")
             fields = read_fields(headers)
@@ -163,7 +164,11 @@ class Space:
         if not following or 2 * len(waiting) >= end - first:
             return False
         offsets = waiting.offsets(first, following[0])[:CARRY_RECORDS]
-        rows = await self._read(offsets)
+        try:
+            rows = await self._read(offsets)
+        except CorruptSegmentError as error:
+            logger.error("damaged delayed records stay where they are log=%s error=%s", self._log.directory, error)
+            return False
         if int(rows.due_ms.min()) <= self._clock.now_ms() + SOON_MS:
             return False
         await self._write(lambda: _carrying(rows, self._state))

@@ -302,6 +302,14 @@ async def started(directory: Path, **config: int) -> DelayedWorld:
     return world
 
 
+def damage(world: DelayedWorld, value: bytes) -> None:
+    """Change a value in the journal on the disk."""
+    (path,) = [each for each in Path(world.led.log.directory).glob("*.arrow") if value in each.read_bytes()]
+    data = bytearray(path.read_bytes())
+    data[data.index(value)] ^= 1
+    path.write_bytes(data)
+
+
 def run(scenario: Any) -> None:
     """Run a scenario to its end, with a time limit."""
 

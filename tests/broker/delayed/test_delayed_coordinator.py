@@ -12,8 +12,8 @@ from broker.delayed.delayed_world import (
     DEAD_LETTERS,
     ORDERS,
     START_MS,
-    DelayedWorld,
     Sent,
+    damage,
     run,
     started,
 )
@@ -433,14 +433,6 @@ def test_a_load_that_was_given_up_does_not_write_into_the_files_of_the_next(
         assert world.targets.values() == [b"%02d" % number for number in range(12)]
 
     run(scenario())
-
-
-def damage(world: DelayedWorld, value: bytes) -> None:
-    """Change a value in the journal on the disk."""
-    (path,) = [each for each in Path(world.led.log.directory).glob("*.arrow") if value in each.read_bytes()]
-    data = bytearray(path.read_bytes())
-    data[data.index(value)] ^= 1
-    path.write_bytes(data)
 
 
 BROKEN = [

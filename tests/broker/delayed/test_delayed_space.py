@@ -7,7 +7,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from broker.delayed.delayed_world import DEAD_LETTERS, ORDERS, START_MS, DelayedWorld, Sent, run, started
+from broker.delayed.delayed_world import DEAD_LETTERS, ORDERS, START_MS, DelayedWorld, Sent, damage, run, started
 
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.journal_state import COLUMNS
@@ -100,6 +100,29 @@ def test_cancels_are_forgotten_when_nothing_more_can_arrive(tmp_path: Path) -> N
         assert world.cancels() == 0
         world.restart()
         await world.pass_time(1_000)
+        assert world.cancels() == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("fault", ["waits-id-1", "value-1"], ids=["headers", "value"])
+def test_damage_stops_neither_cancels_nor_trimming(tmp_path: Path, fault: str) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path, segment_bytes=SEGMENT)
+        await fill(world, 4)
+        base = start_of(world)
+        for number in range(3):
+            world.hand_in([Sent(b"value-%d" % number, FAR, b"waits-id-%d" % number)])
+            await world.pass_time(10)
+        await fill(world, 12, 4)
+        await world.pass_time(1_000, 100)
+        damage(world, fault.encode())
+        world.hand_in([Sent(None, -1, b"waits-id-2"), Sent(None, -1, b"waits-id-0"), Sent(None, -1, b"id-0")])
+        waiting = world.coordinator.describe().waiting
+        await world.pass_time(70_000, 10_000)
+        assert world.coordinator.describe().waiting == waiting - 3
+        assert start_of(world) > base
+        await world.pass_time(400_000, 10_000)
         assert world.cancels() == 0
 
     run(scenario())
