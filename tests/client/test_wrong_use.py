@@ -14,6 +14,7 @@ from simulated_producer import SimulatedProducer
 
 import kafkalake
 from kafkalake import aio
+from kafkalake.client.consuming.calls import Call
 from kafkalake.client.errors import ClientClosedError, SerializationError
 from kafkalake.client.producing.interceptors import ProducerRecord
 from kafkalake.client.records import OffsetAndMetadata
@@ -38,6 +39,7 @@ WRONG_RECORDS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"headers": [(5, b"1")]}, TypeError, "the key of a header"),
     ({"headers": [("a", "1")]}, TypeError, "the value of header 'a'"),
     ({"on_delivery": 5}, TypeError, "on_delivery"),
+    ({"on_delivery": asyncio.sleep}, TypeError, "not awaited"),
 ]
 
 
@@ -183,6 +185,19 @@ def test_other_wrong_arguments_of_a_consumer() -> None:
         with pytest.raises(TypeError, match="listener"):
             reader.subscribe(["t"], listener=5)  # type: ignore[arg-type]
         assert not reader.subscription()
+
+
+def test_coroutines_are_not_dropped_by_a_consumer_that_awaits_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    async def revoked() -> None:
+        pass
+
+    def script() -> Any:
+        yield Call(revoked)
+
+    reader = kafkalake.Consumer(bootstrap_servers=NOWHERE)
+    with closing(reader), pytest.raises(TypeError, match=r"kafkalake\.aio\.Consumer awaits them"):
+        reader._run(script())
+    assert not [each for each in recwarn if each.category is RuntimeWarning]
 
 
 def test_wrong_arguments_of_other_calls() -> None:

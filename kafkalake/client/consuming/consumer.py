@@ -7,6 +7,7 @@ so that heartbeats are sent, and records fetched, while the application works on
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -231,7 +232,13 @@ class Consumer(ConsumerFace):
             return partial(script.send, None)
         self._lock.release()  # heartbeats go on while the application's code runs
         try:
-            return partial(script.send, step.call())
+            answer = step.call()
+            if inspect.iscoroutine(answer):
+                answer.close()
+                raise TypeError(
+                    "a listener's methods and callbacks are no coroutines here: kafkalake.aio.Consumer awaits them"
+                )
+            return partial(script.send, answer)
         except BaseException as error:
             return partial(script.throw, error)
         finally:

@@ -5,6 +5,7 @@ Composes settings, network, accumulator, identity and sender; makes batches of r
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -194,6 +195,8 @@ class ProducerCore:
         timestamp_ms = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         if on_delivery is not None and not callable(on_delivery):
             raise TypeError(f"on_delivery is called with metadata and an error, but {on_delivery!r} is not callable")
+        if on_delivery is not None and inspect.iscoroutinefunction(on_delivery):
+            raise TypeError(f"on_delivery is called and not awaited, but {on_delivery!r} is a coroutine function")
         if partition is not None or key is not None or self._partitioner is not None:
             chosen = self._choose(queues, partition, key, value)
         else:
