@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from kafkalake.buffers import Buffer
 from kafkalake.client.exchange import SIZE_BYTES
 
-_SHARED_BYTES = 64 * 1024
+_SHARED_BYTES = 16 * 1024
+"""Of a large response, what is received before its buffer is there is copied, so no more than many small ones need."""
 
 
 class ReceivedFrames:

@@ -23,6 +23,9 @@ from kafkalake.storage.producer_state import (
 )
 from kafkalake.storage.segment import FIRST_MESSAGE
 
+_FEW_HEADERS = 16
+"""Up to so many headers are looked at one by one: numpy takes longer, and a follower gets a few at a time."""
+
 
 def attempt_of(header: list[int]) -> Attempt:
     """Return the producer state's view of a data batch's header."""
@@ -46,10 +49,11 @@ def marker_of(header: list[int]) -> EndMarker:
 def replay_headers(headers: Int64s, producers: Producers, from_offset: int, now_ms: int) -> list[AbortedTransaction]:
     """Apply the batches at and above `from_offset` to `producers` and return the transactions that they aborted."""
     aborted: list[AbortedTransaction] = []
-    relevant = (headers[:, at.PRODUCER_ID] >= 0) & (headers[:, at.BASE_OFFSET] >= from_offset)
-    if not relevant.any():
-        return aborted
-    for header in headers[relevant].tolist():
+    if len(headers) > _FEW_HEADERS:
+        headers = headers[(headers[:, at.PRODUCER_ID] >= 0) & (headers[:, at.BASE_OFFSET] >= from_offset)]
+    for header in headers.tolist():
+        if header[at.PRODUCER_ID] < 0 or header[at.BASE_OFFSET] < from_offset:
+            continue
         if header[at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL:
             transaction = producers.end(marker_of(header), header[at.BASE_OFFSET], now_ms)
             if transaction is not None:

@@ -8,7 +8,7 @@ import pytest
 
 from kafkalake.client.received_frames import ReceivedFrames
 
-SIZES = (0, 1, 10, 65_000, 65_531, 65_532, 65_533, 70_000, 300_000, 3)
+SIZES = (0, 1, 10, 16_000, 16_379, 16_380, 16_381, 20_000, 300_000, 3)
 
 
 def size_of(prefix: memoryview) -> int:
