@@ -20,6 +20,7 @@ from kafkalake.server.authorizer import authenticate
 from kafkalake.server.connection_state import ConnectionState
 from kafkalake.server.dispatch import dispatch
 from kafkalake.server.request import Request
+from kafkalake.wire.repeated_produce import ProducePatterns
 
 if TYPE_CHECKING:
     from kafkalake.server.acceptor import Acceptor
@@ -52,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
             context.clock.monotonic_ms(),
         )
         self.begin = self._state.begin
+        self.produce_patterns = ProducePatterns()
         self.owe = self._state.owe
         self._send_scheduled = False
         self._reading_paused = False

@@ -14,7 +14,7 @@ from kafkalake.server.request import Request
 from kafkalake.server.turns import LARGE_FRAME_BYTES, TRIMMED_FRAME_BYTES
 from kafkalake.wire.messages.codec import decode_request, read_client_id, read_fixed_header, read_header
 from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
-from kafkalake.wire.produce_request import FEW_PARTITIONS_MAX, PARTITIONS_MAX, ManyPartitionsError, read_produce
+from kafkalake.wire.produce_request import FEW_PARTITIONS_MAX, ManyPartitionsError, read_produce
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
 from kafkalake.wire.staged_append import body_of_request
 
@@ -37,15 +37,21 @@ def dispatch(connection: Connection, context: ServerContext, frame: memoryview, 
     if not api.lowest <= version <= api.highest:
         if api_key != API_VERSIONS_KEY:
             raise InvalidRequestError(f"{api.name} version {version} is not supported")
-        request = Request(connection, context, api, 0, correlation_id, None, None, len(frame), body_is_kept=kept)
+        request: Request[object] = Request(
+            connection, context, api, 0, correlation_id, None, None, len(frame), body_is_kept=kept
+        )
         connection.begin(request)
         request.reply(api_versions.unsupported_version(request))
         return
     is_large = len(frame) >= LARGE_FRAME_BYTES and api_key not in (PRODUCE_KEY, APPEND_STAGED_KEY)
-    client_id = body = None
+    client_id: str | None = None
+    body: object = None
     if not is_large:
         try:
-            client_id, body = _read(frame, api, version, FEW_PARTITIONS_MAX)
+            if api_key == PRODUCE_KEY:
+                client_id, body = connection.produce_patterns.read(frame, version, FEW_PARTITIONS_MAX)
+            else:
+                client_id, body = _read(frame, api, version)
         except ManyPartitionsError:
             is_large = True
     request = Request(
@@ -83,12 +89,12 @@ async def _decode_and_handle(request: Request[object], api: Api, frame: memoryvi
         request.handle(api.handle)
 
 
-def _read(frame: memoryview, api: Api, version: int, produced_max: int = PARTITIONS_MAX) -> tuple[str | None, Any]:
-    """Return client id and body of a request. Raise `InvalidRequestError`, or `ManyPartitionsError` as `read_produce` does."""
+def _read(frame: memoryview, api: Api, version: int) -> tuple[str | None, Any]:
+    """Return client id and body of a request. Raise `InvalidRequestError`."""
     if api.key == APPEND_STAGED_KEY:
         return None, body_of_request(frame)
     if api.key == PRODUCE_KEY:
         client_id, position = read_client_id(frame, PRODUCE_KEY, version)
-        return client_id, read_produce(frame, position, version, produced_max)
+        return client_id, read_produce(frame, position, version)
     header = read_header(frame)
     return header.client_id, decode_request(api.request, header, frame)

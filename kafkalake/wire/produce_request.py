@@ -7,12 +7,15 @@ equal. Tagged fields (none are known) are skipped. Source: ProduceRequest in Kaf
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from uuid import UUID
 
 from kafkalake.errors import InvalidRequestError
 from kafkalake.unsigned_varint import read_unsigned_varint
 from kafkalake.wire.messages.reading import skip_unknown_tagged_fields, uuid_of
+
+if TYPE_CHECKING:
+    from kafkalake.wire.repeated_produce import ProducePattern
 
 API_KEY = 0
 
@@ -40,12 +43,13 @@ class ProducedTopic(NamedTuple):
 
 
 class ProduceBody(NamedTuple):
-    """A Produce request. `timeout_ms` bounds the wait for replicas."""
+    """A Produce request. `timeout_ms` bounds the wait for replicas. pattern: its form, if requests repeat it."""
 
     transactional_id: str | None
     acks: int
     timeout_ms: int
     topics: list[ProducedTopic]
+    pattern: ProducePattern | None = None
 
 
 class ManyPartitionsError(Exception):

@@ -19,6 +19,7 @@ from collections.abc import Coroutine
 from functools import partial
 
 from kafkalake.broker.partitions.append_queue import ProduceRequest
+from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.errors import InvalidTopicError, KafkaError, as_value
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.server.current_leaders import current_leader
@@ -29,6 +30,7 @@ from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
 from kafkalake.wire.current_leader import CurrentLeader
 from kafkalake.wire.produce_request import ProduceBody, ProducedTopic
 from kafkalake.wire.produce_response import encode_produced
+from kafkalake.wire.repeated_produce import ProducePattern
 
 
 def handle(request: Request[ProduceBody]) -> Coroutine[object, object, None] | None:
@@ -42,6 +44,9 @@ def handle(request: Request[ProduceBody]) -> Coroutine[object, object, None] | N
         return _append_in_turns(request, body, reader)
     request.context.request_memory.queue(reader.bytes)
     request.grow(reader.bytes)
+    if body.pattern is not None:
+        _OneBatch(request, body.pattern, reader.batches[0], reader.bytes).start()
+        return None
     _start(request, body, ProduceRequest(reader.batches, request.guarded(_Reply(request, body, reader.bytes))))
     return None
 
@@ -96,6 +101,40 @@ class _Reply:
 
     def _leader_of(self, topic: ProducedTopic, index: int) -> CurrentLeader | None:
         return current_leader(self._request, topic.topic_id if topic.name is None else topic.name, index)
+
+
+class _OneBatch:
+    """The append of a request that repeats a pattern, and its reply, which releases the memory `held`."""
+
+    __slots__ = ("_held", "_pattern", "_pending", "_request")
+
+    def __init__(
+        self, request: Request[ProduceBody], pattern: ProducePattern, pending: PendingAppend, held: int
+    ) -> None:
+        self._request = request
+        self._pattern = pattern
+        self._pending = pending
+        self._held = held
+
+    def start(self) -> None:
+        """Queue the batch unless it has failed already."""
+        settled = self._request.guarded(self._reply)
+        if self._pending.result is None:
+            self._request.context.broker.append_queue.add(self._pending, settled)
+        else:
+            settled()
+
+    def _reply(self) -> None:
+        request, pending = self._request, self._pending
+        result = pending.result
+        try:
+            if result is None or isinstance(result, KafkaError) or pending.acks == 0:
+                _Reply(request, request.body, self._held)(ProduceRequest([pending], lambda _: None))
+            else:
+                request.context.request_memory.release(self._held)
+                request.reply_buffers((self._pattern.encode(request.correlation_id, result),))
+        finally:
+            pending.break_cycle()
 
 
 def _read_topic(request: Request[ProduceBody], produced: ProducedTopic, reader: BatchReader) -> None:
