@@ -10,18 +10,22 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from random import Random
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from contract.wire_client import batch, code, decode, encode, values_of
 from simulation.network import Link
 from simulation.universe import Universe
 
 FETCH_VERSION = 12
+FETCH_BY_ID_VERSION = 13
+PRODUCE_VERSION = 9
+PRODUCE_BY_ID_VERSION = 13
 TIMEOUT_S = 60.0
 PAUSE_S = 0.05
 NONE, OFFSET_OUT_OF_RANGE, TOPIC_ALREADY_EXISTS, INVALID_REPLICA_ASSIGNMENT = 0, 1, 36, 39
 OFFSET_NOT_AVAILABLE = 78
 UNKNOWN_TOPIC_ID = 100
-RETRIED = {3, 5, 6, 7, 14, 15, 16, 19, 20, 38, 41, 51, 56, 74, 75, 78, 88}
+RETRIED = {3, 5, 6, 7, 14, 15, 16, 19, 20, 38, 41, 51, 56, 74, 75, 78, 88, UNKNOWN_TOPIC_ID}
 """Errors after which a client asks again: not here or not yet, timed out, too few replicas, a step under way, the disk."""
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
@@ -311,9 +315,15 @@ def batches_of(data: bytes | None) -> Iterator[tuple[int, int, int, list[tuple[i
 
 
 @lru_cache(10_000)
-def fetch_frame(key: Key, offset: int, leader_epoch: int, *, committed: bool) -> bytes:
-    """A Fetch request for one partition, in the leader epoch that the client knows (-1: none). Runs send the same ones often."""
+def fetch_frame(
+    key: Key, offset: int, leader_epoch: int, *, committed: bool, topic_id: UUID | None = None
+) -> tuple[int, bytes]:
+    """The version and frame of a Fetch for one partition, in the leader epoch that the client knows (-1: none).
+
+    With a `topic_id` it is of that topic, whatever topic has the name by now. Runs send the same frames often.
+    """
     topic, index = key
+    version = FETCH_VERSION if topic_id is None else FETCH_BY_ID_VERSION
     values = {
         "partition": index,
         "current_leader_epoch": leader_epoch,
@@ -329,19 +339,21 @@ def fetch_frame(key: Key, offset: int, leader_epoch: int, *, committed: bool) ->
         "isolation_level": int(committed),
         "session_id": 0,
         "session_epoch": -1,
-        "topics": [{"topic": topic, "partitions": [values]}],
+        "topics": [{**({"topic": topic} if topic_id is None else {"topic_id": topic_id}), "partitions": [values]}],
         "forgotten_topics_data": [],
         "rack_id": "",
     }
-    return encode("Fetch", FETCH_VERSION, 0, fetch)
+    return version, encode("Fetch", version, 0, fetch)
 
 
 class Reader:
     """Reads one partition from its start, with either isolation level."""
 
-    def __init__(self, ledger: Ledger, key: Key, *, committed: bool) -> None:
+    def __init__(self, ledger: Ledger, key: Key, *, committed: bool, topic_id: UUID | None = None) -> None:
+        """`topic_id`: of the topic, if another may have its name before all brokers know."""
         self._ledger = ledger
         self._key = key
+        self._topic_id = topic_id
         self._committed = committed
         self.client = Client(ledger.universe, f"reader of {key[0]}-{key[1]} {'committed' if committed else 'all'}")
         self.offset = 0
@@ -356,10 +368,10 @@ class Reader:
         """
         known = self._ledger.offsets(self._key)
         epoch = self._ledger.universe.leader_epoch(*self._key)
-        request = fetch_frame(self._key, self.offset, epoch, committed=self._committed)
-        answer = await self.client.answer(
-            "Fetch", self.client.send_frame("Fetch", FETCH_VERSION, request, self._leader())
+        version, request = fetch_frame(
+            self._key, self.offset, epoch, committed=self._committed, topic_id=self._topic_id
         )
+        answer = await self.client.answer("Fetch", self.client.send_frame("Fetch", version, request, self._leader()))
         partition = answer.responses[0].partitions[0]
         error = code(partition.error_code)
         if error == OFFSET_OUT_OF_RANGE:
@@ -427,8 +439,8 @@ class Reader:
         if not others:
             return
         epoch = universe.leader_epoch(*self._key)
-        request = fetch_frame(self._key, self.offset, epoch, committed=self._committed)
-        sent = self.client.send_frame("Fetch", FETCH_VERSION, request, chance.choice(others))
+        version, request = fetch_frame(self._key, self.offset, epoch, committed=self._committed)
+        sent = self.client.send_frame("Fetch", version, request, chance.choice(others))
         partition = (await self.client.answer("Fetch", sent)).responses[0].partitions[0]
         error = code(partition.error_code)
         if error in (OFFSET_OUT_OF_RANGE, OFFSET_NOT_AVAILABLE):
@@ -459,11 +471,16 @@ class Reader:
 class Producer:
     """An idempotent producer with several batches in flight, sent again in order until each is acknowledged."""
 
-    def __init__(self, ledger: Ledger, name: str, keys: list[Key], acks: int = -1) -> None:
+    def __init__(
+        self, ledger: Ledger, name: str, keys: list[Key], acks: int = -1, topic_id: UUID | None = None
+    ) -> None:
+        """`topic_id`: of the keys' topic, if another may have its name before all brokers know."""
         self._ledger = ledger
         self.name = name
         self._keys = keys
         self._acks = acks
+        self._topic_id = topic_id
+        self._version = PRODUCE_VERSION if topic_id is None else PRODUCE_BY_ID_VERSION
         self._random = ledger.universe.random
         self.client = Client(ledger.universe, name)
         self._sequences: dict[Key, int] = defaultdict(int)
@@ -518,13 +535,16 @@ class Producer:
         answers = [
             self.client.send(
                 "Produce",
-                9,
+                self._version,
                 self._ledger.universe.leader(*key),
                 transactional_id=None,
                 acks=self._acks,
                 timeout=10_000,
                 topic_data=[
-                    {"name": key[0], "partition_data": [{"index": key[1], "records": self._batch(sequence, values)}]}
+                    {
+                        **({"name": key[0]} if self._topic_id is None else {"topic_id": self._topic_id}),
+                        "partition_data": [{"index": key[1], "records": self._batch(sequence, values)}],
+                    }
                 ],
             )
             for key, sequence, values in pending
@@ -857,22 +877,27 @@ class Administrator:
         refuse(error not in (NONE, TOPIC_ALREADY_EXISTS), "topic not created", answer)
 
     async def _live(self, number: int) -> None:
-        """Create the topic, write to it, read it and delete it."""
+        """Create the topic, write to it, read it and delete it.
+
+        By its id: a broker that is cut off leads the topic that had the name before, and takes what is written to the name.
+        """
         await self.create(self.name, 1)
         key = (self.name, 0)
+        topic_id = self._ledger.universe.topic_id(self.name)
+        if topic_id is None:
+            raise Violation(f"{self.name} is gone once it is created")
         written = self._ledger.written[key] = Written()
-        producer = Producer(self._ledger, f"life {number} of {self.name}", [key])
+        producer = Producer(self._ledger, f"life {number} of {self.name}", [key], topic_id=topic_id)
         await producer.run(self._random.randrange(4))
-        records = await Reader(self._ledger, key, committed=False).read_to_end()
+        records = await Reader(self._ledger, key, committed=False, topic_id=topic_id).read_to_end()
         self._ledger.check_all(key, records, committed=False)
         refuse(len(records) != len(written.sent), key, "has", len(records), "records of", len(written.sent))
-        await self._delete(key)
+        await self._delete(topic_id)
 
-    async def _delete(self, key: Key) -> None:
+    async def _delete(self, topic_id: UUID) -> None:
         """Delete the topic by its id: a request whose answer was lost may come late, and find the next topic of the name."""
-        registered = self._ledger.universe.topic_id(key[0])
-        refuse(registered is None, key, "is gone before it is deleted")
-        topics = [{"name": None, "topic_id": registered}]
+        refuse(self._ledger.universe.topic_id(self.name) != topic_id, self.name, "is gone before it is deleted")
+        topics = [{"name": None, "topic_id": topic_id}]
         while True:
             try:
                 answer = await self.client.call("DeleteTopics", 6, topics=topics, timeout=20_000)
