@@ -89,10 +89,10 @@ class MemoryMetadataStore:
             self._fail()
             self._topics = changes.with_topics_created(self._topics, rows)
 
-    def delete_topic(self, topic: str) -> None:
+    def delete_topic(self, topic_id: str) -> None:
         with self._lock:
             self._fail()
-            self._topics = changes.with_topic_deleted(self._topics, topic)
+            self._topics = changes.with_topic_deleted(self._topics, topic_id)
 
     def alter_topic(self, row: TopicRow) -> None:
         with self._lock:

@@ -59,10 +59,11 @@ class WrittenLake:
         self.store.alter_topic(self.topics[topic])
 
     def delete_topic(self, topic: str) -> None:
-        for partition in range(self.topics.pop(topic).partitions):
+        row = self.topics.pop(topic)
+        for partition in range(row.partitions):
             self.logs.pop((topic, partition)).close()
             shutil.rmtree(self.directory(topic, partition))
-        self.store.delete_topic(topic)
+        self.store.delete_topic(row.topic_id)
 
     def _open(self, topic: str, partition: int, config: LogConfig) -> None:
         directory = self.directory(topic, partition)

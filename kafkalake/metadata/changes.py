@@ -40,10 +40,10 @@ def with_topics_created(topics: Sequence[TopicRow], rows: Sequence[TopicRow]) ->
     return [*topics, *new]
 
 
-def with_topic_deleted(topics: Sequence[TopicRow], name: str) -> list[TopicRow]:
-    remaining = [topic for topic in topics if topic.topic != name]
+def with_topic_deleted(topics: Sequence[TopicRow], topic_id: str) -> list[TopicRow]:
+    remaining = [topic for topic in topics if topic.topic_id != topic_id]
     if len(remaining) == len(topics):
-        raise UnknownTopicOrPartitionError(f"Topic '{name}' does not exist.")
+        raise UnknownTopicOrPartitionError(f"No topic has the id '{topic_id}'.")
     return remaining
 
 

@@ -131,8 +131,8 @@ class TopicTable(Protocol):
         """
         ...
 
-    def delete_topic(self, topic: str) -> None:
-        """Remove a topic. Raise `UnknownTopicOrPartitionError` if it does not exist."""
+    def delete_topic(self, topic_id: str) -> None:
+        """Remove the topic of an id. Raise `UnknownTopicOrPartitionError` if there is none: another may have its name by now."""
         ...
 
     def alter_topic(self, row: TopicRow) -> None:

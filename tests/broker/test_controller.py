@@ -3,75 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from manual_clock import ManualClock
+from broker.controller_term import Term
 
-from kafkalake.broker.controller.controller import Controller
-from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.controller_election import claim
-from kafkalake.cluster.election import ElectionRules
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage
 from kafkalake.errors import KafkaStorageError, NotControllerError, RequestTimedOutError, StaleBrokerEpochError
-from kafkalake.metadata.tables.schemas import TopicRow
-
-
-class Term:
-    """Broker 0 as the controller. followed: the versions that it has followed. slow: held while the store is to be slow."""
-
-    def __init__(self, timeout_ms: int = 5_000) -> None:
-        self.clock = ManualClock()
-        self.slow = threading.Lock()
-        self.fails = 0
-        self.timeout_ms = timeout_ms
-        self.followed: list[int] = []
-        self.store = MemoryControlStore(
-            claim(ClusterImage("lake"), 0), before_commit=self._wait, after_commit=self._fail
-        )
-        self.controller = Controller(
-            0,
-            self.store,
-            self._follow,
-            self.clock,
-            lambda: self.timeout_ms,
-            lambda work: asyncio.to_thread(work),
-            lambda topic_id: ElectionRules(),
-            lambda image: None,
-            self._is_followed,
-            self._is_refused,
-            lambda step: None,
-        )
-        self.controller.activate(self.store.load())
-
-    def _wait(self) -> None:
-        with self.slow:
-            pass
-
-    def _fail(self) -> None:
-        if self.fails:
-            self.fails -= 1
-            raise KafkaStorageError("unknown outcome")
-
-    async def _follow(self, image: ClusterImage, rows: Sequence[TopicRow] | None) -> None:
-        self.followed.append(image.version)
-
-    async def _is_followed(self, image: ClusterImage) -> None:
-        return
-
-    async def _is_refused(self, broker: BrokerRegistration) -> bool:
-        return True
-
-    def set(self, name: str) -> Callable[[ClusterImage], ClusterImage]:
-        return lambda image: replace(image, version=image.version + 1, config={**image.config, name: "1"})
-
-    @property
-    def newest(self) -> ClusterImage:
-        return self.store.images[-1]
 
 
 def test_a_change_that_the_store_holds_up_is_not_waited_for_and_comes_into_force_later() -> None:
@@ -141,6 +82,28 @@ def test_a_deposed_controller_commits_nothing_and_may_be_elected_again() -> None
         term.store.commit(claim(term.newest, 0))
         term.controller.activate(term.newest)
         assert (await term.controller.change(term.set("a"))).config == {"a": "1"}
+
+    asyncio.run(run())
+
+
+def test_a_controller_is_confirmed_by_the_newest_version_alone() -> None:
+    async def run() -> None:
+        term = Term()
+        assert await term.controller.confirm() is term.newest
+        term.store.commit(replace(term.newest, version=2))  # a cleanup of the store
+        assert (await term.controller.confirm()).version == 2
+        term.fails = 1
+        with pytest.raises(KafkaStorageError):
+            await term.controller.change(term.set("a"))
+        assert (await term.controller.confirm()).config == {"a": "1"}, "an unknown outcome is settled first"
+        term.store.commit(claim(term.newest, 1))
+        for _ in range(2):
+            with pytest.raises(NotControllerError):
+                await term.controller.confirm()
+            assert not term.controller.is_active
+        term.controller.activate(term.store.images[-2])
+        with pytest.raises(NotControllerError):  # that all is as it was asked for is true of an old version
+            await term.controller.rebalance_leaders(0)
 
     asyncio.run(run())
 

@@ -84,15 +84,17 @@ def test_a_topic_name_is_given_once(tested: StoreOfTest) -> None:
 def test_a_deleted_topic_is_gone_and_its_name_free(tested: StoreOfTest) -> None:
     tested.store.create_topics([topic_row("clicks", topic_id="first")])
     tested.store.create_topics([topic_row("views")])
-    tested.store.delete_topic("clicks")
+    tested.store.delete_topic("first")
     assert [row.topic for row in tested.store.load_topics()] == ["views"]
     tested.store.create_topics([topic_row("clicks", topic_id="second")])
+    with pytest.raises(UnknownTopicOrPartitionError):
+        tested.store.delete_topic("first")  # of a broker that does not know yet that it is gone
     assert [row.topic_id for row in tested.store.load_topics()] == ["second", "id-views"]
 
 
 def test_deleting_a_topic_that_is_not_there_is_an_error(tested: StoreOfTest) -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
-        tested.store.delete_topic("clicks")
+        tested.store.delete_topic("id-clicks")
 
 
 def test_an_altered_topic_has_the_new_partitions_and_settings(tested: StoreOfTest) -> None:

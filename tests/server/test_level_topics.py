@@ -145,7 +145,7 @@ def test_a_topic_whose_deletion_has_yet_to_be_finished_is_not_told_to_exist(
 ) -> None:
     create(admin, "half")
     controller, failure = node.broker.topic_admin._controller, KafkaStorageError("fails on purpose")
-    with patch.object(controller, "change", AsyncMock(side_effect=failure)):
+    with patch.object(controller, "_commit", AsyncMock(side_effect=failure)):
         assert refusal(lambda: delete(admin, "half"))[0] == "KAFKA_STORAGE_ERROR"
         for _ in range(2):
             assert refusal(lambda: create(admin, "half"))[0] == "KAFKA_STORAGE_ERROR"
@@ -178,6 +178,9 @@ def test_topics_that_cannot_be_brought_together_are_tried_again_by_one_timer(nod
             assert len(actions) == 1
             run(act())
             run(settle(2))
-            assert len(actions) == 2
+            assert len(actions) == 3, "new failures do not wait as long as the ones before"
+            run(settle(2))
         run(act())
-    assert len(actions) == 2
+        assert topic_admin._settles_again is None
+        actions[-2]()
+    assert len(actions) == 3

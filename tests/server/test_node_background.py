@@ -246,10 +246,10 @@ def test_a_topic_whose_creation_has_yet_to_be_undone_is_not_said_to_exist(
         if failing["create"]:
             raise KafkaStorageError("whether it was committed is not known")
 
-    def delete_topic(store: DeltaMetadataStore, topic: str) -> None:
+    def delete_topic(store: DeltaMetadataStore, topic_id: str) -> None:
         if failing["delete"]:
             raise KafkaStorageError("nothing is committed")
-        delete(store, topic)
+        delete(store, topic_id)
 
     monkeypatch.setattr(DeltaMetadataStore, "create_topics", create_topics)
     monkeypatch.setattr(DeltaMetadataStore, "delete_topic", delete_topic)

@@ -204,8 +204,8 @@ class SimulatedStore(MemoryMetadataStore):
         names = ",".join(row.topic for row in rows)
         self._commits(f"create {names}", lambda: super(SimulatedStore, self).create_topics(rows))
 
-    def delete_topic(self, topic: str) -> None:
-        self._commits(f"delete {topic}", lambda: super(SimulatedStore, self).delete_topic(topic))
+    def delete_topic(self, topic_id: str) -> None:
+        self._commits(f"delete {topic_id}", lambda: super(SimulatedStore, self).delete_topic(topic_id))
 
     def publish(self, state: PublishedState) -> int:
         return int(self._commits(f"publish {state.version}", lambda: super(SimulatedStore, self).publish(state)))

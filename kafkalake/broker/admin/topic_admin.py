@@ -14,7 +14,6 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
 
 from kafkalake.broker.admin import level_topics
 from kafkalake.broker.admin.changes_in_turn import ChangesInTurn
@@ -45,8 +44,10 @@ from kafkalake.errors import (
     KafkaError,
     KafkaStorageError,
     LeaderNotAvailableError,
+    NotControllerError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
+    as_value,
 )
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
@@ -57,8 +58,6 @@ logger = logging.getLogger(__name__)
 
 _SETTLE_DELAY_MS = 250
 _SETTLE_DELAY_MS_MAX = 30_000
-
-T = TypeVar("T")
 
 
 class TopicAdmin:
@@ -85,10 +84,8 @@ class TopicAdmin:
         self._topics = topics
         self._controller = controller
         self._create_elsewhere = create_elsewhere
-        self._store = store
         self._world = world
         self._settings = settings
-        self._run_blocking = run_blocking
         self._later = later
         self._tables = TopicTables(store, controller, run_blocking)
         self._reach = reach
@@ -96,8 +93,8 @@ class TopicAdmin:
             world.clock, lambda: settings().broker.auto_create_topics_partitions_per_second
         )
         self._changes = ChangesInTurn(lambda: controller.is_active)
-        self._settles_again = False
-        """Whether `settle` is to be called again after a pause."""
+        self._settles_again: list[int] | None = None
+        """The pause in ms before the next call of `settle`, if one is to come."""
         self.wait = self._changes.wait
         """Wait until no change is in progress."""
 
@@ -216,13 +213,12 @@ class TopicAdmin:
     async def _plan_all(self, wanted: Sequence[NewTopic]) -> list[TopicPlan | KafkaError]:
         """Return the plans of new topics. A topic exists already only if no deletion of it has yet to be finished."""
         planned = await run_in_turns(self.plans.plan_all(wanted))
-        if self._tables.are_together or not any(isinstance(each, TopicAlreadyExistsError) for each in planned):
+        if not any(isinstance(each, TopicAlreadyExistsError) for each in planned):
             return planned
         try:
-            await self._tables.bring_together()
-        except KafkaError as error:
-            unknown = KafkaStorageError(f"an earlier deletion may have yet to be finished: {error}")
-            return [unknown if isinstance(each, TopicAlreadyExistsError) else each for each in planned]
+            await self._tables.require_together()
+        except KafkaStorageError as error:
+            return [as_value(error) if isinstance(each, TopicAlreadyExistsError) else each for each in planned]
         return await run_in_turns(self.plans.plan_all(wanted))
 
     async def _create_all(self, wanted: Sequence[NewTopic]) -> list[Creation | KafkaError]:
@@ -264,11 +260,13 @@ class TopicAdmin:
         refused: dict[str, KafkaError] = {}
 
         def create(image: ClusterImage) -> ClusterImage:
+            if image.controller_epoch != epoch:  # a controller in between may have removed the rows
+                raise NotControllerError()
             placed = place_all(image, creations, NewTopics(image, self._world.random), refused)
             return create_topics(image, placed, image.topics_version + 1) if placed else image
 
         try:
-            await self._add_rows(rows)
+            epoch = await self._add_rows(rows)
             self._reach(ControllerStep.ROWS_ADDED)
             await self._controller.change(create, rows)
         except TopicAlreadyExistsError as error:  # in Delta and not in the cluster: `settle` has not removed it yet
@@ -291,13 +289,13 @@ class TopicAdmin:
         logger.info("topic created topic=%s topic_id=%s partitions=%d", topic.name, topic.topic_id, plan.partitions)
         return Creation(topic, plan)
 
-    async def _add_rows(self, rows: Sequence[TopicRow]) -> None:
-        """Add topics' rows. Those of their names that an interrupted creation left, perhaps of another controller, are removed."""
+    async def _add_rows(self, rows: Sequence[TopicRow]) -> int:
+        """Add topics' rows, return the controller epoch. Those of their names that an interrupted creation left are removed."""
         try:
-            await self._run_blocking(lambda: self._store.create_topics(rows))
+            return await self._tables.change_rows(lambda store: store.create_topics(rows))
         except TopicAlreadyExistsError:
             await self.settle()
-            await self._run_blocking(lambda: self._store.create_topics(rows))
+            return await self._tables.change_rows(lambda store: store.create_topics(rows))
 
     async def _delete(self, topic: Topic) -> None:
         if self._topics.find(topic.name) is not topic:
@@ -306,7 +304,7 @@ class TopicAdmin:
         try:
             with self._tables.changing():
                 with contextlib.suppress(UnknownTopicOrPartitionError):  # an interrupted deletion has removed the row
-                    await self._run_blocking(lambda: self._store.delete_topic(topic.name))
+                    await self._tables.change_rows(lambda store: store.delete_topic(str(topic.topic_id)))
                 self._reach(ControllerStep.ROW_DELETED)
                 await self._controller.change(partial(without_topic, topic.topic_id), [])
         except KafkaStorageError:
@@ -329,18 +327,20 @@ class TopicAdmin:
         try:
             await self._tables.bring_together()
             await self._follow_levels()
+            self._settles_again = None
         except Exception as error:
             logger.warning("topics not brought together error=%r", error)
             self._settle_later(delay_ms)
 
     def _settle_later(self, delay_ms: int) -> None:
-        if self._settles_again:
+        if self._settles_again is not None and self._settles_again[0] <= delay_ms:
             return
-        self._settles_again = True
+        again = self._settles_again = [delay_ms]
 
         def settle_again() -> None:
-            self._settles_again = False
-            self._changes.begin(self.settle(min(2 * delay_ms, _SETTLE_DELAY_MS_MAX)))
+            if self._settles_again is again:  # else they are together since, or a new failure has its own pause
+                self._settles_again = None
+                self._changes.begin(self.settle(min(2 * delay_ms, _SETTLE_DELAY_MS_MAX)))
 
         self._later(delay_ms, settle_again)
 
@@ -356,7 +356,7 @@ class TopicAdmin:
             more = assignments or place(image, count - first, factor_of(topic), random, existing)
             return add_partitions(image, topic.topic_id, more, image.topics_version + 1)
 
-        await self._run_blocking(lambda: self._store.alter_topic(row))
+        await self._tables.change_rows(lambda store: store.alter_topic(row))
         await self._controller.change(grow, [row])
         logger.info("partitions added topic=%s partitions=%d", topic.name, count)
         if topic.config.delay_levels:
@@ -372,7 +372,7 @@ class TopicAdmin:
         settings = self._settings()
         changes = changed_values(settings.describe_topic(topic.overrides), settings.describe_topic(overrides))
         row = topic_row(topic, len(topic.registrations), overrides)
-        await self._run_blocking(lambda: self._store.alter_topic(row))
+        await self._tables.change_rows(lambda store: store.alter_topic(row))
         decisions = [lambda image: change_topics(image, image.topics_version + 1)]
         if settings.topic(overrides).min_insync_replicas != topic.config.min_insync_replicas:
             decisions.append(partial(clear_eligible, topic_id=topic.topic_id))

@@ -137,7 +137,7 @@ class Controller:
     # Decisions
 
     async def change(self, decide: Decision, rows: Sequence[TopicRow] | None = None) -> ClusterImage:
-        """Commit what `decide` makes of the newest image, follow it here, and return it.
+        """Commit what `decide` makes of the newest image, follow it here, and return it. If nothing changes, look for a newer one.
 
         `decide` runs in another thread: with many partitions it takes long. `rows`: the topics that are new or changed by it, None
         if there may be others. Raise what `decide` raises, `NotControllerError` if another broker is the controller,
@@ -161,6 +161,13 @@ class Controller:
         finally:
             del change, done  # an error has this frame in its traceback
 
+    async def confirm(self) -> ClusterImage:
+        """Return the newest image, once the control store has shown that no other broker has been elected.
+
+        What a controller writes elsewhere, or removes, needs this before. Raise as `change`.
+        """
+        return await self.change(lambda image: image, [])
+
     def _changed(self, change: asyncio.Future[ClusterImage]) -> None:
         self._lock.release()
         if not change.cancelled():
@@ -171,32 +178,46 @@ class Controller:
             now = self._image
             if now is None:
                 raise NotControllerError()
-            if self._unsettled is not None:
-                await self._commit(now, self._unsettled, None)
-                continue
-            image: ClusterImage = await self._run_blocking(partial(decide, now))
-            if image is now or await self._commit(now, image, rows):
+            try:
+                if self._unsettled is not None:
+                    await self._commit(now, self._unsettled, None)
+                    continue
+                image: ClusterImage = await self._run_blocking(partial(self._decide, decide, now))
+                if image is not now:
+                    await self._commit(now, image, rows)
                 return image
+            except StaleImageError:
+                await self._take_newest(now)
 
-    async def _commit(self, before: ClusterImage, image: ClusterImage, rows: Sequence[TopicRow] | None) -> bool:
-        """Commit and follow a version. Return False if it must be decided again: a cleanup of the store has made that version."""
+    def _decide(self, decide: Decision, now: ClusterImage) -> ClusterImage:
+        """Return what `decide` returns. Raise `StaleImageError` if that is to commit nothing, and `now` is not the newest version:
+        a controller that has been deposed would answer what was true before."""
+        image = decide(now)
+        if image is now and self._store.load_newer(now.version) is not None:
+            raise StaleImageError(f"version {now.version} of the cluster is not the newest")
+        return image
+
+    async def _take_newest(self, before: ClusterImage) -> None:
+        """Decide on the store's newest version, which a cleanup of the store has made.
+
+        Raise `NotControllerError` if another broker has been elected.
+        """
+        newest: ClusterImage = await self._run_blocking(self._store.load)
+        if not is_controller(newest, self._broker_id, before.controller_epoch):
+            self._end_term(before.controller_epoch)
+            raise NotControllerError() from None
+        self._go_on(before, newest)
+
+    async def _commit(self, before: ClusterImage, image: ClusterImage, rows: Sequence[TopicRow] | None) -> None:
+        """Commit and follow a version. Raise `StaleImageError` if there is such a version already."""
         self._unsettled = image
         self._reach(ControllerStep.VERSION_DECIDED)
-        try:
-            await self._run_blocking(partial(self._store.commit, image))
-        except StaleImageError:
-            newest: ClusterImage = await self._run_blocking(self._store.load)
-            if not is_controller(newest, self._broker_id, before.controller_epoch):
-                self._end_term(before.controller_epoch)
-                raise NotControllerError() from None
-            self._go_on(before, newest)
-            return False
+        await self._run_blocking(partial(self._store.commit, image))
         self._go_on(before, image)
         self._reach(ControllerStep.VERSION_COMMITTED)
         self._committed(image)
         await self._follow(image, rows)
         self._reach(ControllerStep.VERSION_FOLLOWED)
-        return True
 
     def _go_on(self, before: ClusterImage, image: ClusterImage) -> None:
         """Decide on `image` from now on, unless this broker has been deposed since it decided on `before`."""

@@ -40,8 +40,8 @@ class DeltaTopics(LakeTables):
     def create_topics(self, rows: Sequence[TopicRow]) -> None:
         self._replace_rows(paths.TOPICS, TopicRow, lambda before: changes.with_topics_created(before, rows))
 
-    def delete_topic(self, topic: str) -> None:
-        self._replace_rows(paths.TOPICS, TopicRow, lambda rows: changes.with_topic_deleted(rows, topic))
+    def delete_topic(self, topic_id: str) -> None:
+        self._replace_rows(paths.TOPICS, TopicRow, lambda rows: changes.with_topic_deleted(rows, topic_id))
 
     def alter_topic(self, row: TopicRow) -> None:
         self._replace_rows(paths.TOPICS, TopicRow, lambda rows: changes.with_topic_altered(rows, row))

@@ -1,0 +1,71 @@
+"""A controller over a store in memory, which may be slow, and fail."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from manual_clock import ManualClock
+
+from kafkalake.broker.controller.controller import Controller
+from kafkalake.cluster.control_store import MemoryControlStore
+from kafkalake.cluster.controller_election import claim
+from kafkalake.cluster.election import ElectionRules
+from kafkalake.cluster.image import BrokerRegistration, ClusterImage
+from kafkalake.errors import KafkaStorageError
+from kafkalake.metadata.tables.schemas import TopicRow
+
+
+class Term:
+    """Broker 0 as the controller. followed: the versions that it has followed. slow: held while the store is to be slow."""
+
+    def __init__(self, timeout_ms: int = 5_000) -> None:
+        self.clock = ManualClock()
+        self.slow = threading.Lock()
+        self.fails = 0
+        self.timeout_ms = timeout_ms
+        self.followed: list[int] = []
+        self.store = MemoryControlStore(
+            claim(ClusterImage("lake"), 0), before_commit=self._wait, after_commit=self._fail
+        )
+        self.controller = Controller(
+            0,
+            self.store,
+            self._follow,
+            self.clock,
+            lambda: self.timeout_ms,
+            lambda work: asyncio.to_thread(work),
+            lambda topic_id: ElectionRules(),
+            lambda image: None,
+            self._is_followed,
+            self._is_refused,
+            lambda step: None,
+        )
+        self.controller.activate(self.store.load())
+
+    def _wait(self) -> None:
+        with self.slow:
+            pass
+
+    def _fail(self) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise KafkaStorageError("unknown outcome")
+
+    async def _follow(self, image: ClusterImage, rows: Sequence[TopicRow] | None) -> None:
+        self.followed.append(image.version)
+
+    async def _is_followed(self, image: ClusterImage) -> None:
+        return
+
+    async def _is_refused(self, broker: BrokerRegistration) -> bool:
+        return True
+
+    def set(self, name: str) -> Callable[[ClusterImage], ClusterImage]:
+        return lambda image: replace(image, version=image.version + 1, config={**image.config, name: "1"})
+
+    @property
+    def newest(self) -> ClusterImage:
+        return self.store.images[-1]

@@ -1,0 +1,191 @@
+"""The tables that have topics: the controller brings them together, and one that has been deposed changes neither."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from unittest.mock import AsyncMock
+from uuid import UUID
+
+import pytest
+from broker.controller_term import Term
+from memory_store import MemoryMetadataStore
+
+from kafkalake.broker.admin.topic_admin import TopicAdmin
+from kafkalake.broker.admin.topic_tables import TopicTables
+from kafkalake.broker.controller.steps import ControllerStep
+from kafkalake.broker.partitions.new_topic import NewTopic
+from kafkalake.broker.partitions.topics import Topics
+from kafkalake.cluster.controller_election import claim
+from kafkalake.cluster.image import BrokerRegistration, PartitionRegistration
+from kafkalake.cluster.topic_changes import create_topics
+from kafkalake.config.layers import Settings
+from kafkalake.errors import KafkaStorageError, NotControllerError
+from kafkalake.metadata.tables.schemas import TopicRow
+from kafkalake.world import World
+
+LIVE, ROW_ONLY, VERSION_ONLY = UUID(int=1), UUID(int=2), UUID(int=3)
+
+
+class Store(MemoryMetadataStore):
+    """`reading` is called whenever the rows are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading: Callable[[], None] = lambda: None
+
+    def load_topics(self) -> list[TopicRow]:
+        self.reading()
+        return super().load_topics()
+
+
+class Lake:
+    """Both tables, and broker 0 as the controller."""
+
+    def __init__(self) -> None:
+        self.term = Term()
+        self.store = Store()
+        self.tables = TopicTables(self.store, self.term.controller, lambda work: asyncio.to_thread(work))
+
+    def add_row(self, topic_id: UUID) -> None:
+        self.store.create_topics([TopicRow(f"topic-{topic_id.int}", str(topic_id), 1, {}, 0)])
+
+    def add_version(self, topic_id: UUID) -> None:
+        partitions = {topic_id: (PartitionRegistration(0, 0, (0,), (0,)),)}
+        self.term.store.commit(create_topics(self.term.newest, partitions, 0))
+
+    def elect(self, broker_id: int) -> None:
+        self.term.store.commit(claim(self.term.newest, broker_id))
+
+    def create_by_another(self) -> None:
+        """Create a topic as a successor, of which broker 0 does not know yet."""
+        self.elect(1)
+        self.add_row(LIVE)
+        self.add_version(LIVE)
+
+    def topics(self) -> tuple[set[UUID], set[UUID]]:
+        """Return the topics of the rows, and those of the newest version."""
+        rows = MemoryMetadataStore.load_topics(self.store)
+        return {UUID(row.topic_id) for row in rows}, set(self.term.newest.partitions)
+
+
+def test_topics_of_one_table_alone_are_removed() -> None:
+    async def run() -> None:
+        lake = Lake()
+        lake.add_row(ROW_ONLY)
+        lake.add_version(VERSION_ONLY)
+        lake.add_row(LIVE)
+        lake.add_version(LIVE)
+        for _ in range(2):
+            await lake.tables.bring_together()
+            assert lake.topics() == ({LIVE}, {LIVE})
+        assert lake.tables.are_together
+
+    asyncio.run(run())
+
+
+def test_a_deposed_controller_removes_no_topic_of_its_successor() -> None:
+    async def run() -> None:
+        lake = Lake()
+        lake.create_by_another()
+        for _ in range(2):
+            with pytest.raises(NotControllerError):
+                await lake.tables.bring_together()
+            assert lake.topics() == ({LIVE}, {LIVE})
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_elected_again", [True, False])
+def test_a_controller_that_is_deposed_while_it_reads_the_rows_removes_none(*, is_elected_again: bool) -> None:
+    async def run() -> None:
+        lake = Lake()
+
+        def depose() -> None:
+            lake.store.reading = lambda: None
+            lake.create_by_another()
+            if is_elected_again:
+                lake.elect(0)
+                lake.term.controller.resign()
+                lake.term.controller.activate(lake.term.newest)
+
+        lake.store.reading = depose
+        with pytest.raises(NotControllerError):
+            await lake.tables.bring_together()
+        assert not lake.tables.are_together
+        assert lake.topics() == ({LIVE}, {LIVE})
+        if is_elected_again:
+            await lake.tables.bring_together()
+            assert lake.topics() == ({LIVE}, {LIVE})
+
+    asyncio.run(run())
+
+
+def test_a_deposed_controller_changes_no_row() -> None:
+    async def run() -> None:
+        lake = Lake()
+        assert await lake.tables.change_rows(lambda store: lake.add_row(ROW_ONLY)) == 1
+        lake.create_by_another()
+        for _ in range(2):
+            with pytest.raises(NotControllerError):
+                await lake.tables.change_rows(lambda store: store.delete_topic(str(LIVE)))
+        assert lake.topics() == ({LIVE, ROW_ONLY}, {LIVE})
+
+    asyncio.run(run())
+
+
+def test_a_creation_does_not_go_on_in_a_later_term() -> None:
+    """The controller in between has removed the row, as that of an unfinished creation: the topic would vanish after the answer."""
+
+    async def run() -> None:
+        lake = Lake()
+
+        def lose_a_term(step: ControllerStep) -> None:
+            if step is ControllerStep.ROWS_ADDED:
+                lake.elect(1)
+                (row,) = lake.store.load_topics()
+                lake.store.delete_topic(row.topic_id)
+                lake.elect(0)
+                lake.term.controller.resign()
+                lake.term.controller.activate(lake.term.newest)
+
+        here = BrokerRegistration(0, 1, UUID(int=9), (), is_fenced=False)
+        await lake.term.controller.change(lambda now: replace(now, version=now.version + 1, brokers={0: here}))
+        admin = TopicAdmin(
+            topics=Topics(lake.term.newest),
+            controller=lake.term.controller,
+            create_elsewhere=AsyncMock(),
+            store=lake.store,
+            world=World(lake.term.clock),
+            settings=lambda: Settings({}, {}, {}),
+            run_blocking=lambda work: asyncio.to_thread(work),
+            later=lambda delay_ms, action: None,
+            reach=lose_a_term,
+        )
+        with pytest.raises(NotControllerError):
+            await admin.create(NewTopic("new"), timeout_ms=5_000)
+        assert lake.topics() == (set(), set())
+
+    asyncio.run(run())
+
+
+def test_a_topic_that_exists_is_one_of_the_newest_version() -> None:
+    async def run() -> None:
+        lake = Lake()
+        lake.add_row(ROW_ONLY)
+        for _ in range(2):
+            await lake.tables.require_together()
+        lake.tables.are_together = False
+        lake.store.fail_next = [KafkaStorageError("fails on purpose")]
+        with pytest.raises(
+            KafkaStorageError, match="an earlier deletion may have yet to be finished: fails on purpose"
+        ):
+            await lake.tables.require_together()
+        await lake.tables.require_together()
+        assert lake.topics() == (set(), set())
+        lake.create_by_another()
+        with pytest.raises(NotControllerError):
+            await lake.tables.require_together()
+
+    asyncio.run(run())
