@@ -24,6 +24,7 @@ ORDER = (
     "spark-write",
     "spark-first",
     "spark-count",
+    "spark-tables-first",
     "spark-tables",
     "produce-default",
     "produce-large",
