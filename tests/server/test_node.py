@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from contract.test_configs_contract import incremental, settings
@@ -73,6 +74,19 @@ def test_a_port_that_is_taken_is_one_sentence(kafkalake_broker: StartBroker, tmp
     assert "Traceback" not in ended.stderr
 
 
+class _SendingClient(WireClient):
+    """One that tells when it has sent a request."""
+
+    def __init__(self, servers: str) -> None:
+        super().__init__(servers)
+        self.has_sent = threading.Event()
+
+    def send(self, api: str, version: int, **values: Any) -> int:
+        number = super().send(api, version, **values)
+        self.has_sent.set()
+        return number
+
+
 class TestGracefulStop:
     def test_everything_is_published_and_sealed(self, kafkalake_broker: StartBroker, topic: str) -> None:
         broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "600000"})
@@ -93,15 +107,18 @@ class TestGracefulStop:
     def test_waiting_requests_are_answered(self, kafkalake_broker: StartBroker, topic: str) -> None:
         broker = kafkalake_broker()
         answers: list[int] = []
-        with WireClient(broker.bootstrap_servers) as client:
+        with _SendingClient(broker.bootstrap_servers) as client:
             create_topic(client, topic)
+            client.has_sent.clear()
 
             def wait() -> None:
                 answers.append(code(fetch(client, topic, 0, max_wait=60_000).error_code))
 
             waiting = threading.Thread(target=wait)
             waiting.start()
-            time.sleep(0.3)  # nothing tells that a long poll has begun
+            assert client.has_sent.wait(10)
+            with WireClient(broker.bootstrap_servers) as later:  # what was there before it is read by now
+                later.call("ApiVersions", 0)
             begin = time.monotonic()
             broker.stop()
             waiting.join(10)

@@ -58,6 +58,7 @@ async def until(condition: Callable[[], Any]) -> None:
 STEPS = {
     "publishing": (LakePublisher, "_round"),
     "changes by jobs": (PartitionReporter, "_look_for_jobs"),
+    "partitions to be compared again": (PartitionReporter, "_compare_unread"),
     "upkeep": (Upkeep, "_look_after"),
     "flush": (Topics, "flushed_by_time"),
     "idle connections": (Acceptor, "_check_idle"),
@@ -97,6 +98,7 @@ def test_every_task_in_the_background_goes_on_after_any_error(tmp_path: Path, mo
     for interval in ("UPKEEP", "REWRITTEN", "REOPEN", "DELAYED"):
         monkeypatch.setattr(f"kafkalake.process.upkeep.{interval}_INTERVAL_MS", 10)
     monkeypatch.setattr("kafkalake.broker.controller.membership.LOOK_INTERVAL_MS", 10)
+    monkeypatch.setattr("kafkalake.broker.publishing.partitions._AGAIN_INTERVAL_MS", 10)
     monkeypatch.setattr(scheduler, "PAUSE_MS_MIN", 10)
 
     async def scenario() -> None:
