@@ -21,7 +21,7 @@ from benchmarks.rows import Row
 
 MEASURES = {
     "spark": ("spark_scan", ("spark-scan", "spark-projection", "spark-json")),
-    "spark-start": ("spark_start", ("spark-first", "spark-count", "spark-tables-first", "spark-tables")),
+    "spark-start": ("spark_start", ("spark-first", "spark-count", "spark-tables", "spark-tables-warm")),
     "spark-write": ("spark_write", ()),
     "spark-stream": ("spark_stream", ()),
     "spark-latency": ("spark_latency", ("stream-latency", "real-time-latency")),

@@ -198,7 +198,7 @@ class Controller:
         return image
 
     async def _take_newest(self, before: ClusterImage) -> None:
-        """Decide on the store's newest version, which a cleanup of the store has made.
+        """Go on from the store's newest version, if a cleanup of the store has made it, or a commit that seemed to fail.
 
         Raise `NotControllerError` if another broker has been elected.
         """
