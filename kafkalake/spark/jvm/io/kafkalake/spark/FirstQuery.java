@@ -52,11 +52,10 @@ final class FirstQuery {
 
   private static void load() {
     try {
-      parse(STATEMENTS.get(0));
+      STATEMENTS.forEach(FirstQuery::parse);
       for (String name : names()) {
         link(name);
       }
-      STATEMENTS.forEach(FirstQuery::parse);
       new ClassBodyEvaluator().cook(GENERATED);
     } catch (CompileException | IOException | RuntimeException | LinkageError error) {
       // The first query takes as long as Spark's own.
