@@ -57,7 +57,7 @@ COMMANDS = [
     ("reset share group", SHARES, "--reset-offsets --group g3 --topic asked --to-earliest --execute"),
     ("delete share group's offsets", SHARES, "--delete-offsets --group g3 --topic asked"),
     ("delete share group", SHARES, "--delete --group g3"),
-    ("consume in a share group", SHARE_CONSUMER, "--group g3 --topic asked --timeout-ms 1000 --max-messages 1"),
+    ("consume in a share group", SHARE_CONSUMER, "--group g3 --topic asked --timeout-ms 60000 --max-messages 1"),
     ("list streams groups", STREAMS, "--list"),
     ("describe streams group", STREAMS, "--describe --group g4"),
     ("delete streams group", STREAMS, "--delete --group g4"),
