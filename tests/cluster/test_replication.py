@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
@@ -144,8 +145,12 @@ class Replicating:
         return self.lake / "logs" / str(broker) / f"{topic}-{partition}"
 
     def files(self, broker: int, topic: str, partition: int = 0) -> dict[str, bytes]:
-        """The data files of a replica."""
-        return {each.name: each.read_bytes() for each in self.directory(broker, topic, partition).glob("*.arrow")}
+        """The data files of a replica, without those that are deleted meanwhile."""
+        found = {}
+        for each in self.directory(broker, topic, partition).glob("*.arrow"):
+            with contextlib.suppress(FileNotFoundError):
+                found[each.name] = each.read_bytes()
+        return found
 
     def wait_equal(self, topic: str, partitions: int = 1) -> None:
         """Wait until the files of all replicas are equal, as they are once all is acknowledged."""
