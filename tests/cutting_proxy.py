@@ -28,6 +28,7 @@ class CuttingProxy:
         self._delay_s = delay_s
         self._random = Random(seed)
         self._loop = asyncio.new_event_loop()
+        self._server: asyncio.Server
         self._pairs: set[_Pair] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -37,9 +38,10 @@ class CuttingProxy:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.cut()
+        self._wait(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+        self._loop.close()
 
     def lead_to(self, broker_port: int) -> None:
         """Connect to this port of 127.0.0.1 from now on."""
@@ -64,8 +66,16 @@ class CuttingProxy:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     async def _listen(self) -> None:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _end(self) -> None:
+        self._server.close()
+        await self._cut(0)
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     async def _cut(self, late_s: float) -> None:
         for pair in self._pairs:
@@ -91,16 +101,18 @@ class CuttingProxy:
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pair: _Pair) -> None:
         is_request = writer is pair.broker
-        while data := await reader.read(_PIECE_BYTES):
-            self._held += is_request
-            await asyncio.sleep(self._random.random() * self._delay_s)
-            if pair.late_s and is_request:
-                await asyncio.sleep(pair.late_s)
-                self.came_late += 1
-            writer.write(data)
-            self._held -= is_request
-            await writer.drain()
-        writer.close()
+        try:
+            while data := await reader.read(_PIECE_BYTES):
+                self._held += is_request
+                await asyncio.sleep(self._random.random() * self._delay_s)
+                if pair.late_s and is_request:
+                    await asyncio.sleep(pair.late_s)
+                    self.came_late += 1
+                writer.write(data)
+                self._held -= is_request
+                await writer.drain()
+        finally:
+            writer.close()  # a broker that is killed resets its connections: its client hears of it at once
 
 
 class _Pair:

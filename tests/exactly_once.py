@@ -205,7 +205,7 @@ def read_committed(servers: str, topic: str, partitions: int, timeout_s: float =
     deadline = time.monotonic() + timeout_s
     while len(ended) < partitions:
         assert time.monotonic() < deadline, f"{topic}: {sorted(ended)} of {partitions} partitions read in {timeout_s} s"
-        for message in consumer.consume(1_000, 0.2):
+        for message in consumer.consume(1, 0.2):
             if message.error() is None:
                 found[message.partition()].append(message.value())
                 ended.discard(message.partition())

@@ -100,7 +100,7 @@ def consumed(servers: str, topic: str, isolation: str) -> list[tuple[int, int, b
     deadline = time.monotonic() + TIMEOUT_S
     while len(ended) < len(partitions):
         assert time.monotonic() < deadline, f"no end of {topic} after {TIMEOUT_S} s"
-        for message in consumer.consume(1_000, 0.1):  # it waits for as many, or for so long
+        for message in consumer.consume(1, 0.5):
             if message.error() and message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
                 ended.add(message.partition())
             else:

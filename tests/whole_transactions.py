@@ -89,7 +89,7 @@ def committed_offsets(servers: str, topic: str, ends: Mapping[int, int]) -> dict
         consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
         while left:
             assert time.monotonic() < until, f"partitions {left} are not read to their end"
-            for message in consumer.consume(1_000, 0.5):
+            for message in consumer.consume(1, 0.5):
                 error, partition = message.error(), message.partition()
                 if error is not None:
                     if error.code() == KafkaError._PARTITION_EOF:

@@ -366,6 +366,13 @@ def test_the_feature_that_has_clients_use_transactions_version_2(client: WireCli
     assert answer.finalized_features_epoch >= 0
 
 
+def await_reading(client: WireClient) -> None:
+    """Wait until the broker has answered requests that came after those of other connections, which it has read by then."""
+    for _ in range(3):
+        with WireClient("{}:{}".format(*client.socket.getpeername()[:2])) as later:
+            later.call("ApiVersions", 0)
+
+
 def test_a_long_poll_is_not_held_by_an_open_transaction_elsewhere(client: WireClient, topic: str) -> None:
     """What is new in one partition counts, whatever is open in another; so does the end of the transaction."""
     create_topic(client, topic, 2)
@@ -404,11 +411,11 @@ def test_a_long_poll_is_not_held_by_an_open_transaction_elsewhere(client: WireCl
 
         began = time.monotonic()
         number = waiting.send("Fetch", 12, **asked(0))
-        time.sleep(0.2)  # nothing tells that a long poll has begun
+        await_reading(client)
         produce(client, topic, batch([(None, b"new")]), partition=1)
         assert received(number) == [[], [b"new"]]
         number = waiting.send("Fetch", 12, **asked(1))
-        time.sleep(0.2)
+        await_reading(client)
         assert one.produce(topic, [b"more"]) == NONE
         assert one.end(committed=True) == NONE
         assert received(number)[0][:2] == [b"open", b"more"]

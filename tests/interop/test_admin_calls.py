@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jars
@@ -34,7 +35,8 @@ def test_the_methods_of_admin_answer_as_on_apache_kafka(
     _shared_kafkalake: Kafkalake, kafka_reference: ApacheKafka
 ) -> None:
     topic = topic_name("admin")
-    expected, found = outcomes(kafka_reference, topic), outcomes(_shared_kafkalake, topic)
+    with ThreadPoolExecutor() as at_once:
+        expected, found = at_once.map(outcomes, (kafka_reference, _shared_kafkalake), (topic, topic))
     assert len(expected) > 80
     differ = {name: (expected[name], found[name]) for name in expected if expected[name] != found[name]}
     assert differ.keys() == DIFFERENT.keys(), differ

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from interop.tool_calls import TOOLS, call
+from interop.tool_calls import TOOLS, call, of_both
 from kafka_reference import ApacheKafka, BrokerProcess, Kafkalake
 
 pytestmark = [pytest.mark.peer, pytest.mark.exhaustive]
@@ -138,8 +138,7 @@ def outputs(broker: BrokerProcess, directory: Path) -> dict[str, str]:
 def printed(
     _shared_kafkalake: Kafkalake, kafka_reference: ApacheKafka, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[dict[str, str], dict[str, str]]:
-    directory = tmp_path_factory.mktemp("tools")
-    return outputs(kafka_reference, directory), outputs(_shared_kafkalake, directory)
+    return of_both(outputs, kafka_reference, _shared_kafkalake, tmp_path_factory.mktemp("tools"))
 
 
 @pytest.mark.parametrize("name", [name for name, _, _ in COMMANDS])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import jars
 from kafka_reference import java
@@ -42,6 +44,21 @@ WORDS = (
     (r"\(\d\) -", "(N) -"),
     (r" +$", ""),
 )
+
+
+B = TypeVar("B")
+
+
+def of_both(
+    outputs: Callable[[B, Path], dict[str, str]], kafka: B, kafkalake: B, directory: Path
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what `outputs(broker, directory)` returns for each kind of broker. Tools mostly wait, so both run at once."""
+    directories = [directory / "kafka", directory / "kafkalake"]
+    for each in directories:
+        each.mkdir()
+    with ThreadPoolExecutor() as at_once:
+        expected, found = at_once.map(outputs, (kafka, kafkalake), directories)
+    return expected, found
 
 
 def call(
