@@ -5,14 +5,15 @@ The time of a version is the store's clock at the commit, where Delta uses the f
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.cluster.control_store import ControlStore, MemoryControlStore
-from kafkalake.errors import KafkaStorageError, LakeError, SegmentsChangedError
+from kafkalake.errors import KafkaStorageError, LakeError, NotControllerError, SegmentsChangedError
 from kafkalake.metadata import changes
 from kafkalake.metadata.store import (
     NONE_PUBLISHED,
@@ -67,6 +68,7 @@ class MemoryMetadataStore:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._topics: list[TopicRow] = []
+        self._controller_epoch = -1
         self._brokers: list[BrokerRow] = []
         self._partitions: list[tuple[int, list[PartitionRow]]] = [(self._clock.now_ms(), [])]
         self._segments: list[_Segments] = [{}]
@@ -84,20 +86,30 @@ class MemoryMetadataStore:
         with self._lock:
             return sorted(self._topics, key=lambda row: row.topic)
 
-    def create_topics(self, rows: Sequence[TopicRow]) -> None:
-        with self._lock:
-            self._fail()
+    def claim_topics(self, controller_epoch: int) -> None:
+        with self._changing_topics(controller_epoch):
+            pass
+
+    def create_topics(self, rows: Sequence[TopicRow], controller_epoch: int | None = None) -> None:
+        with self._changing_topics(controller_epoch):
             self._topics = changes.with_topics_created(self._topics, rows)
 
-    def delete_topic(self, topic_id: str) -> None:
-        with self._lock:
-            self._fail()
+    def delete_topic(self, topic_id: str, controller_epoch: int | None = None) -> None:
+        with self._changing_topics(controller_epoch):
             self._topics = changes.with_topic_deleted(self._topics, topic_id)
 
-    def alter_topic(self, row: TopicRow) -> None:
+    def alter_topic(self, row: TopicRow, controller_epoch: int | None = None) -> None:
+        with self._changing_topics(controller_epoch):
+            self._topics = changes.with_topic_altered(self._topics, row)
+
+    @contextlib.contextmanager
+    def _changing_topics(self, controller_epoch: int | None) -> Iterator[None]:
         with self._lock:
             self._fail()
-            self._topics = changes.with_topic_altered(self._topics, row)
+            if controller_epoch is not None and controller_epoch < self._controller_epoch:
+                raise NotControllerError()
+            yield
+            self._controller_epoch = max(self._controller_epoch, controller_epoch or 0)
 
     def load_brokers(self) -> list[BrokerRow]:
         with self._lock:

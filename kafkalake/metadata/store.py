@@ -118,24 +118,32 @@ class Transactions:
 
 
 class TopicTable(Protocol):
-    """The topics: names, ids, partition counts and settings."""
+    """The topics: names, ids, partition counts and settings.
+
+    Each change has the epoch of the controller that makes it, and raises `NotControllerError` if the table has a newer one: it is
+    late. None: a change of no controller, which is never late.
+    """
 
     def load_topics(self) -> list[TopicRow]:
         """Return all topics, sorted by name."""
         ...
 
-    def create_topics(self, rows: Sequence[TopicRow]) -> None:
+    def claim_topics(self, controller_epoch: int) -> None:
+        """Have changes of earlier epochs refused from now on. What is read then is not changed by them any more."""
+        ...
+
+    def create_topics(self, rows: Sequence[TopicRow], controller_epoch: int | None = None) -> None:
         """Add topics of different names, in one commit.
 
         Raise `TopicAlreadyExistsError`, and add none, if a name exists. Of two concurrent creations, one succeeds.
         """
         ...
 
-    def delete_topic(self, topic_id: str) -> None:
+    def delete_topic(self, topic_id: str, controller_epoch: int | None = None) -> None:
         """Remove the topic of an id. Raise `UnknownTopicOrPartitionError` if there is none: another may have its name by now."""
         ...
 
-    def alter_topic(self, row: TopicRow) -> None:
+    def alter_topic(self, row: TopicRow, controller_epoch: int | None = None) -> None:
         """Replace the row of the topic with this name and topic id.
 
         Raise `UnknownTopicOrPartitionError` if the name does not exist, `InconsistentTopicIdError` if the topic was deleted and

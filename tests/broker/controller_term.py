@@ -19,19 +19,21 @@ from kafkalake.metadata.tables.schemas import TopicRow
 
 
 class Term:
-    """Broker 0 as the controller. followed: the versions that it has followed. slow: held while the store is to be slow."""
+    """A broker as the controller, elected in `store`. followed, rows: the versions that it has followed, and the rows with them.
+    slow: held while the store is to be slow."""
 
-    def __init__(self, timeout_ms: int = 5_000) -> None:
+    def __init__(self, timeout_ms: int = 5_000, broker_id: int = 0, store: MemoryControlStore | None = None) -> None:
         self.clock = ManualClock()
         self.slow = threading.Lock()
         self.fails = 0
         self.timeout_ms = timeout_ms
         self.followed: list[int] = []
-        self.store = MemoryControlStore(
-            claim(ClusterImage("lake"), 0), before_commit=self._wait, after_commit=self._fail
+        self.rows: list[TopicRow] = []
+        self.store = store or MemoryControlStore(
+            ClusterImage("lake"), before_commit=self._wait, after_commit=self._fail
         )
         self.controller = Controller(
-            0,
+            broker_id,
             self.store,
             self._follow,
             self.clock,
@@ -43,7 +45,13 @@ class Term:
             self._is_refused,
             lambda step: None,
         )
-        self.controller.activate(self.store.load())
+        self._broker_id = broker_id
+        self.elect()
+
+    def elect(self) -> None:
+        """Elect this broker."""
+        self.store.commit(claim(self.newest, self._broker_id))
+        self.controller.activate(self.newest)
 
     def _wait(self) -> None:
         with self.slow:
@@ -56,6 +64,7 @@ class Term:
 
     async def _follow(self, image: ClusterImage, rows: Sequence[TopicRow] | None) -> None:
         self.followed.append(image.version)
+        self.rows += rows or ()
 
     async def _is_followed(self, image: ClusterImage) -> None:
         return

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
 import pytest
 from manual_clock import ManualClock
 
+from kafkalake.broker.controller.joining import TopicsRead
 from kafkalake.broker.controller.membership import NO_EPOCH, Membership
-from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer, OtherBrokers
+from kafkalake.broker.controller.protocol import EarlierRun, Heartbeat, HeartbeatAnswer, OtherBrokers
 from kafkalake.broker.partitions.purgatory import NoAlarm
 from kafkalake.broker.partitions.replicas import Replicas
 from kafkalake.broker.partitions.scheduler import Scheduler
@@ -61,6 +63,7 @@ class FailingReplicas:
 
     version = 0
     failures = 0
+    idle: Mapping[object, object] = MappingProxyType({})
 
     def offline(self) -> tuple[()]:
         return ()
@@ -77,8 +80,10 @@ def membership(
     clock: ManualClock,
     store: MemoryControlStore | None = None,
     replicas: FailingReplicas | None = None,
+    roles: str = "broker",
+    elected: Callable[[], None] = lambda: None,
 ) -> Membership:
-    config = Settings({"process.roles": "broker", "broker.heartbeat.interval.ms": str(INTERVAL_MS)}).broker
+    config = Settings({"process.roles": roles, "broker.heartbeat.interval.ms": str(INTERVAL_MS)}).broker
     return Membership(
         1,
         "lake",
@@ -90,7 +95,7 @@ def membership(
         in_turn,
         lambda member: cast(OtherBrokers, SimpleNamespace(controller=controller)),
         lambda settings: None,
-        lambda: None,
+        elected,
         lambda step: None,
     )
 
@@ -231,5 +236,32 @@ def test_what_is_asked_in_doubt_waits_for_the_newest_version_and_not_for_ever(mo
         with pytest.raises(RequestTimedOutError):
             await beats.here.find_out()
         await beats.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("others", [(), (0,)], ids=["alone", "among others"])
+def test_a_broker_that_joins_as_the_controller_brings_topics_together_if_there_was_another(others: tuple[int]) -> None:
+    """The one before may be stopped in the middle of a change."""
+
+    async def run() -> None:
+        brokers = {each: BrokerRegistration(each, 1, UUID(int=9), ()) for each in (*others, 1)}
+        image = claim(replace(ClusterImage("lake"), brokers=brokers), 1)
+        elected: list[str] = []
+        replicas = FailingReplicas()
+        replicas.failures = 1
+        store = MemoryControlStore(image)
+        clock = ManualClock()
+        member = membership(
+            RefusingController(None), clock, store, replicas, "broker,controller", lambda: elected.append("settled")
+        )
+        here = BrokerRegistration(1, NO_EPOCH, UUID(int=5), ())
+        await member.join(
+            here,
+            lambda: TopicsRead(lambda now: now, lambda topic_id: ElectionRules()),
+            EarlierRun(NO_EPOCH, is_cut=False),
+        )
+        assert member.controller.is_active
+        assert elected == ["settled"] * len(others)
 
     asyncio.run(run())

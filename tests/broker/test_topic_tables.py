@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from unittest.mock import AsyncMock
 from uuid import UUID
@@ -16,6 +16,7 @@ from kafkalake.broker.admin.topic_admin import TopicAdmin
 from kafkalake.broker.admin.topic_tables import TopicTables
 from kafkalake.broker.controller.steps import ControllerStep
 from kafkalake.broker.partitions.new_topic import NewTopic
+from kafkalake.broker.partitions.topic_rows import topic_of
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.cluster.controller_election import claim
 from kafkalake.cluster.image import BrokerRegistration, PartitionRegistration
@@ -46,7 +47,8 @@ class Lake:
     def __init__(self) -> None:
         self.term = Term()
         self.store = Store()
-        self.tables = TopicTables(self.store, self.term.controller, lambda work: asyncio.to_thread(work))
+        self.served = Topics(self.term.newest)
+        self.tables = TopicTables(self.store, self.term.controller, self.served, lambda work: asyncio.to_thread(work))
 
     def add_row(self, topic_id: UUID) -> None:
         self.store.create_topics([TopicRow(f"topic-{topic_id.int}", str(topic_id), 1, {}, 0)])
@@ -54,6 +56,11 @@ class Lake:
     def add_version(self, topic_id: UUID) -> None:
         partitions = {topic_id: (PartitionRegistration(0, 0, (0,), (0,)),)}
         self.term.store.commit(create_topics(self.term.newest, partitions, 0))
+
+    async def register(self) -> None:
+        here = BrokerRegistration(0, 1, UUID(int=9), (), is_fenced=False)
+        await self.term.controller.change(lambda now: replace(now, version=now.version + 1, brokers={0: here}))
+        self.served.apply(self.term.newest)
 
     def elect(self, broker_id: int) -> None:
         self.term.store.commit(claim(self.term.newest, broker_id))
@@ -63,6 +70,19 @@ class Lake:
         self.elect(1)
         self.add_row(LIVE)
         self.add_version(LIVE)
+
+    def admin(self, reach: Callable[[ControllerStep], None] = lambda step: None) -> TopicAdmin:
+        return TopicAdmin(
+            topics=self.served,
+            controller=self.term.controller,
+            create_elsewhere=AsyncMock(),
+            store=self.store,
+            world=World(self.term.clock),
+            settings=lambda: Settings({}, {}, {}),
+            run_blocking=lambda work: asyncio.to_thread(work),
+            later=lambda delay_ms, action: None,
+            reach=reach,
+        )
 
     def topics(self) -> tuple[set[UUID], set[UUID]]:
         """Return the topics of the rows, and those of the newest version."""
@@ -125,11 +145,11 @@ def test_a_controller_that_is_deposed_while_it_reads_the_rows_removes_none(*, is
 def test_a_deposed_controller_changes_no_row() -> None:
     async def run() -> None:
         lake = Lake()
-        assert await lake.tables.change_rows(lambda store: lake.add_row(ROW_ONLY)) == 1
+        assert await lake.tables.change_rows(lambda store, epoch: lake.add_row(ROW_ONLY)) == 1
         lake.create_by_another()
         for _ in range(2):
             with pytest.raises(NotControllerError):
-                await lake.tables.change_rows(lambda store: store.delete_topic(str(LIVE)))
+                await lake.tables.change_rows(lambda store, epoch: store.delete_topic(str(LIVE), epoch))
         assert lake.topics() == ({LIVE, ROW_ONLY}, {LIVE})
 
     asyncio.run(run())
@@ -150,19 +170,8 @@ def test_a_creation_does_not_go_on_in_a_later_term() -> None:
                 lake.term.controller.resign()
                 lake.term.controller.activate(lake.term.newest)
 
-        here = BrokerRegistration(0, 1, UUID(int=9), (), is_fenced=False)
-        await lake.term.controller.change(lambda now: replace(now, version=now.version + 1, brokers={0: here}))
-        admin = TopicAdmin(
-            topics=Topics(lake.term.newest),
-            controller=lake.term.controller,
-            create_elsewhere=AsyncMock(),
-            store=lake.store,
-            world=World(lake.term.clock),
-            settings=lambda: Settings({}, {}, {}),
-            run_blocking=lambda work: asyncio.to_thread(work),
-            later=lambda delay_ms, action: None,
-            reach=lose_a_term,
-        )
+        await lake.register()
+        admin = lake.admin(lose_a_term)
         with pytest.raises(NotControllerError):
             await admin.create(NewTopic("new"), timeout_ms=5_000)
         assert lake.topics() == (set(), set())
@@ -187,5 +196,32 @@ def test_a_topic_that_exists_is_one_of_the_newest_version() -> None:
         lake.create_by_another()
         with pytest.raises(NotControllerError):
             await lake.tables.require_together()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("change", ["create", "add partitions", "alter", "delete"])
+def test_each_change_of_a_row_has_the_epoch_of_the_controller(change: str) -> None:
+    async def run() -> None:
+        lake = Lake()
+        await lake.register()
+        lake.add_row(LIVE)
+        lake.add_version(LIVE)
+        (row,) = lake.store.load_topics()
+        topic = topic_of(row, Settings({}, {}, {}))
+        lake.served.apply(lake.term.newest, [topic])
+        admin = lake.admin()
+        works: dict[str, Callable[[], Awaitable[object]]] = {
+            "create": lambda: admin.create(NewTopic("new", replication_factor=1), timeout_ms=5_000),
+            "add partitions": lambda: admin.add_partitions(topic, 2, None, timeout_ms=5_000),
+            "alter": lambda: admin.alter_config(
+                topic, lambda now: {"retention.ms": "1"}, changed_by="test", validate_only=False
+            ),
+            "delete": lambda: admin.delete(topic, timeout_ms=5_000),
+        }
+        lake.store.claim_topics(2)  # a successor, of which the control store does not tell yet
+        with pytest.raises(NotControllerError):
+            await works[change]()
+        assert lake.store.load_topics() == [row]
 
     asyncio.run(run())

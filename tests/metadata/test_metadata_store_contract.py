@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from kafkalake.errors import (
     KafkaStorageError,
     LakeError,
     LeaseHeldError,
+    NotControllerError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -114,6 +115,39 @@ def test_a_topic_cannot_be_altered_wrongly(tested: StoreOfTest) -> None:
     with pytest.raises(InvalidPartitionsError, match="2 partitions, which cannot become 1"):
         tested.store.alter_topic(topic_row("clicks", partitions=1))
     assert tested.store.load_topics() == [row]
+
+
+def test_a_change_of_an_earlier_controller_epoch_is_refused(tested: StoreOfTest) -> None:
+    store = tested.store
+    store.create_topics([topic_row("clicks")])  # of a version before epochs were noted
+    late: list[Callable[[int], None]] = [
+        lambda epoch: store.create_topics([topic_row("views")], epoch),
+        lambda epoch: store.alter_topic(topic_row("clicks", partitions=9), epoch),
+        lambda epoch: store.delete_topic("id-clicks", epoch),
+        lambda epoch: store.delete_topic("id-of-none", epoch),
+        store.claim_topics,
+    ]
+
+    def refuse(epoch: int) -> None:
+        rows = store.load_topics()
+        for change in late:
+            with pytest.raises(NotControllerError):
+                change(epoch)
+        assert store.load_topics() == rows
+
+    store.alter_topic(topic_row("clicks", partitions=2), 3)
+    refuse(2)
+    store.claim_topics(4)
+    store.claim_topics(4)
+    refuse(3)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        store.delete_topic("id-of-none", 5)  # what changes nothing claims nothing
+    store.maintain()
+    refuse(3)
+    for change in late[:3]:
+        change(4)
+    assert [row.topic for row in store.load_topics()] == ["views"]
+    store.alter_topic(topic_row("views", partitions=2))
 
 
 # Brokers.

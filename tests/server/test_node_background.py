@@ -243,15 +243,15 @@ def test_a_topic_whose_creation_has_yet_to_be_undone_is_not_said_to_exist(
     create, delete = DeltaMetadataStore.create_topics, DeltaMetadataStore.delete_topic
     failing = {"create": True, "delete": True}
 
-    def create_topics(store: DeltaMetadataStore, rows: Sequence[TopicRow]) -> None:
-        create(store, rows)
+    def create_topics(store: DeltaMetadataStore, rows: Sequence[TopicRow], controller_epoch: int) -> None:
+        create(store, rows, controller_epoch)
         if failing["create"]:
             raise KafkaStorageError("whether it was committed is not known")
 
-    def delete_topic(store: DeltaMetadataStore, topic_id: str) -> None:
+    def delete_topic(store: DeltaMetadataStore, topic_id: str, controller_epoch: int) -> None:
         if failing["delete"]:
             raise KafkaStorageError("nothing is committed")
-        delete(store, topic_id)
+        delete(store, topic_id, controller_epoch)
 
     monkeypatch.setattr(DeltaMetadataStore, "create_topics", create_topics)
     monkeypatch.setattr(DeltaMetadataStore, "delete_topic", delete_topic)

@@ -200,12 +200,17 @@ class SimulatedStore(MemoryMetadataStore):
             raise KafkaStorageError("Delta fails on purpose, the change is committed")
         return found
 
-    def create_topics(self, rows: Sequence[TopicRow]) -> None:
-        names = ",".join(row.topic for row in rows)
-        self._commits(f"create {names}", lambda: super(SimulatedStore, self).create_topics(rows))
+    def claim_topics(self, controller_epoch: int) -> None:
+        self._commits(f"claim {controller_epoch}", lambda: super(SimulatedStore, self).claim_topics(controller_epoch))
 
-    def delete_topic(self, topic_id: str) -> None:
-        self._commits(f"delete {topic_id}", lambda: super(SimulatedStore, self).delete_topic(topic_id))
+    def create_topics(self, rows: Sequence[TopicRow], controller_epoch: int | None = None) -> None:
+        names = ",".join(row.topic for row in rows)
+        self._commits(f"create {names}", lambda: super(SimulatedStore, self).create_topics(rows, controller_epoch))
+
+    def delete_topic(self, topic_id: str, controller_epoch: int | None = None) -> None:
+        self._commits(
+            f"delete {topic_id}", lambda: super(SimulatedStore, self).delete_topic(topic_id, controller_epoch)
+        )
 
     def publish(self, state: PublishedState) -> int:
         return int(self._commits(f"publish {state.version}", lambda: super(SimulatedStore, self).publish(state)))

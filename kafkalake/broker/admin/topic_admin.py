@@ -26,7 +26,7 @@ from kafkalake.broker.admin.topic_plans import (
     factor_of,
     parse_overrides,
 )
-from kafkalake.broker.admin.topic_tables import TopicTables, without_topic
+from kafkalake.broker.admin.topic_tables import TopicTables, with_settings, without_topic
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.controller.steps import ControllerStep, Reach
 from kafkalake.broker.partitions.new_topic import NewTopic
@@ -34,9 +34,9 @@ from kafkalake.broker.partitions.token_bucket import TokenBucket
 from kafkalake.broker.partitions.topic_rows import overrides_as_text, topic_row
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.election import Election
-from kafkalake.cluster.image import NO_LEADER, ClusterImage, TopicIdPartition, decide_together
+from kafkalake.cluster.image import NO_LEADER, ClusterImage, TopicIdPartition
 from kafkalake.cluster.placement import NewTopics, place
-from kafkalake.cluster.topic_changes import add_partitions, change_topics, clear_eligible, create_topics
+from kafkalake.cluster.topic_changes import add_partitions, create_topics
 from kafkalake.config.layers import Settings, changed_values
 from kafkalake.config.setting import Value
 from kafkalake.errors import (
@@ -87,7 +87,7 @@ class TopicAdmin:
         self._world = world
         self._settings = settings
         self._later = later
-        self._tables = TopicTables(store, controller, run_blocking)
+        self._tables = TopicTables(store, controller, topics, run_blocking)
         self._reach = reach
         self._auto_created = TokenBucket(
             world.clock, lambda: settings().broker.auto_create_topics_partitions_per_second
@@ -292,10 +292,10 @@ class TopicAdmin:
     async def _add_rows(self, rows: Sequence[TopicRow]) -> int:
         """Add topics' rows, return the controller epoch. Those of their names that an interrupted creation left are removed."""
         try:
-            return await self._tables.change_rows(lambda store: store.create_topics(rows))
+            return await self._tables.change_rows(lambda store, epoch: store.create_topics(rows, epoch))
         except TopicAlreadyExistsError:
             await self.settle()
-            return await self._tables.change_rows(lambda store: store.create_topics(rows))
+            return await self._tables.change_rows(lambda store, epoch: store.create_topics(rows, epoch))
 
     async def _delete(self, topic: Topic) -> None:
         if self._topics.find(topic.name) is not topic:
@@ -304,7 +304,7 @@ class TopicAdmin:
         try:
             with self._tables.changing():
                 with contextlib.suppress(UnknownTopicOrPartitionError):  # an interrupted deletion has removed the row
-                    await self._tables.change_rows(lambda store: store.delete_topic(str(topic.topic_id)))
+                    await self._tables.change_rows(lambda store, epoch: store.delete_topic(str(topic.topic_id), epoch))
                 self._reach(ControllerStep.ROW_DELETED)
                 await self._controller.change(partial(without_topic, topic.topic_id), [])
         except KafkaStorageError:
@@ -356,7 +356,7 @@ class TopicAdmin:
             more = assignments or place(image, count - first, factor_of(topic), random, existing)
             return add_partitions(image, topic.topic_id, more, image.topics_version + 1)
 
-        await self._tables.change_rows(lambda store: store.alter_topic(row))
+        await self._tables.change_rows(lambda store, epoch: store.alter_topic(row, epoch))
         await self._controller.change(grow, [row])
         logger.info("partitions added topic=%s partitions=%d", topic.name, count)
         if topic.config.delay_levels:
@@ -372,11 +372,9 @@ class TopicAdmin:
         settings = self._settings()
         changes = changed_values(settings.describe_topic(topic.overrides), settings.describe_topic(overrides))
         row = topic_row(topic, len(topic.registrations), overrides)
-        await self._tables.change_rows(lambda store: store.alter_topic(row))
-        decisions = [lambda image: change_topics(image, image.topics_version + 1)]
-        if settings.topic(overrides).min_insync_replicas != topic.config.min_insync_replicas:
-            decisions.append(partial(clear_eligible, topic_id=topic.topic_id))
-        await self._controller.change(lambda image: decide_together(image, *decisions), [row])
+        await self._tables.change_rows(lambda store, epoch: store.alter_topic(row, epoch))
+        is_resized = settings.topic(overrides).min_insync_replicas != topic.config.min_insync_replicas
+        await self._controller.change(partial(with_settings, [topic.topic_id] if is_resized else []), [row])
         if topic.election_rules.is_unclean_allowed:
             await self._controller.elect_leaders(_leaderless(topic), Election.UNCLEAN)
         for name, old, new in changes:

@@ -1,7 +1,7 @@
 """The two tables that have topics, `topics` and the cluster's versions. A fault between two commits leaves a topic in one alone.
 
-A commit to the cluster's versions is refused if another broker is the controller. One to `topics` is not, so each follows a look at
-the versions. It is of a topic's id: one that is late all the same removes no topic that has come again under its name.
+A commit to the cluster's versions is refused if another broker is the controller. One to `topics` follows a look at the versions
+and has the controller epoch of that look: it is refused once a later controller has changed the table, or claimed it to read it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from kafkalake.broker.controller.controller import Controller
-from kafkalake.cluster.image import ClusterImage
-from kafkalake.cluster.topic_changes import delete_topic
+from kafkalake.broker.partitions.topic_rows import overrides_as_text
+from kafkalake.broker.partitions.topics import Topics
+from kafkalake.cluster.config_changes import MIN_ISR
+from kafkalake.cluster.image import ClusterImage, decide_together
+from kafkalake.cluster.topic_changes import change_topics, clear_eligible, delete_topic
+from kafkalake.config.stored import parse_stored_overrides
 from kafkalake.errors import KafkaError, KafkaStorageError, NotControllerError, UnknownTopicOrPartitionError
 from kafkalake.metadata.store import TopicTable
+from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.run_blocking import RunBlocking
 
 logger = logging.getLogger(__name__)
@@ -25,9 +30,10 @@ logger = logging.getLogger(__name__)
 class TopicTables:
     """Both tables, as the controller has them."""
 
-    def __init__(self, store: TopicTable, controller: Controller, run_blocking: RunBlocking) -> None:
+    def __init__(self, store: TopicTable, controller: Controller, topics: Topics, run_blocking: RunBlocking) -> None:
         self._store = store
         self._controller = controller
+        self._topics = topics
         self._run_blocking = run_blocking
         self.are_together = True
         """Whether no topic is known that may be in one table alone, because its deletion has failed in between."""
@@ -39,13 +45,13 @@ class TopicTables:
         yield
         self.are_together = before
 
-    async def change_rows(self, change: Callable[[TopicTable], None]) -> int:
-        """Change rows of `topics`. Return the controller epoch in which that was begun.
+    async def change_rows(self, change: Callable[[TopicTable, int], None]) -> int:
+        """Change rows of `topics` in this controller epoch. Return the epoch.
 
         Raise `NotControllerError` if another broker is the controller, what `change` raises, or as `Controller.confirm`.
         """
         confirmed = await self._controller.confirm()
-        await self._run_blocking(partial(change, self._store))
+        await self._run_blocking(partial(change, self._store, confirmed.controller_epoch))
         return confirmed.controller_epoch
 
     async def require_together(self) -> None:
@@ -61,26 +67,56 @@ class TopicTables:
             raise KafkaStorageError(f"an earlier deletion may have yet to be finished: {error}") from error
 
     async def bring_together(self) -> None:
-        """Remove topics that only one of the tables has. Raise `KafkaError` if a table cannot be read or changed.
+        """Remove topics that only one of the tables has, and have the settings of the rows followed. Raise `KafkaError` if a table
+        cannot be read or changed.
 
-        The rows are read between two looks at the versions, in one term: a topic whose row is read and that is in no version then
-        comes into none, as its creation has ended, or was of an earlier controller.
+        The rows are read between two looks at the versions, in one term, and are claimed before: a topic whose row is read and that
+        is in no version then comes into none, as its creation has ended, or was of an earlier controller.
         """
         self.are_together = False
         before = await self._controller.confirm()
+        epoch = before.controller_epoch
+        await self._run_blocking(partial(self._store.claim_topics, epoch))
         rows = await self._run_blocking(self._store.load_topics)
         known = await self._controller.confirm()
-        if known.controller_epoch != before.controller_epoch:
+        if known.controller_epoch != epoch:
             raise NotControllerError()
         for row in rows:
             if uuid.UUID(row.topic_id) not in known.partitions:
                 logger.warning("topic of an unfinished creation removed topic=%s topic_id=%s", row.topic, row.topic_id)
                 with contextlib.suppress(UnknownTopicOrPartitionError):
-                    await self._run_blocking(partial(self._store.delete_topic, row.topic_id))
+                    await self._run_blocking(partial(self._store.delete_topic, row.topic_id, epoch))
         in_delta = {uuid.UUID(row.topic_id) for row in rows}
         for topic_id in known.partitions.keys() - in_delta:
             await self._controller.change(partial(without_topic, topic_id), [])
+        changed, resized = await self._run_blocking(partial(changed_settings, rows, self._topics))
+        if changed:
+            await self._controller.change(partial(with_settings, resized), changed)
         self.are_together = True
+
+
+def changed_settings(rows: Iterable[TopicRow], served: Topics) -> tuple[list[TopicRow], list[uuid.UUID]]:
+    """Return the rows with other settings than those served, and the ids of the topics with another `min.insync.replicas`.
+
+    They are of a change that ended before its version.
+    """
+    changed, resized = [], []
+    for row in rows:
+        topic = served.find_id(uuid.UUID(row.topic_id))
+        if topic is None or row.config == overrides_as_text(topic.overrides):
+            continue
+        overrides, _ = parse_stored_overrides(row.config)
+        if overrides != topic.overrides:
+            changed.append(row)
+        if overrides.get(MIN_ISR) != topic.overrides.get(MIN_ISR):
+            resized.append(topic.topic_id)
+    return changed, resized
+
+
+def with_settings(resized: Iterable[uuid.UUID], image: ClusterImage) -> ClusterImage:
+    """Return the next version, in which settings of topics have changed, `min.insync.replicas` of those that are `resized`."""
+    clear = [partial(clear_eligible, topic_id=topic_id) for topic_id in resized]
+    return decide_together(image, lambda now: change_topics(now, now.topics_version + 1), *clear)
 
 
 def without_topic(topic_id: uuid.UUID, image: ClusterImage) -> ClusterImage:

@@ -141,6 +141,11 @@ class OpenDeltaTable:
                 self._transactions[app_id] = self._table.transaction_version(app_id)
         return self._transactions[app_id]
 
+    def has_later(self, app_id: str, version: int) -> bool:
+        """Return whether the newest `txn` version of `app_id` is larger: a writer of `version` is late."""
+        last = self.transaction_version(app_id)
+        return last is not None and last > version
+
     def files(self) -> list[DataFile]:
         """Return the files of this version."""
         if self._files is None:

@@ -108,18 +108,27 @@ class LakeTables:
             return from_table(row_class, self._tables[name].read())
 
     def _replace_rows(
-        self, name: str, row_class: type[_Row], decide: Callable[[Sequence[_Row]], Sequence[_Row]]
+        self,
+        name: str,
+        row_class: type[_Row],
+        decide: Callable[[Sequence[_Row]], Sequence[_Row]],
+        claim: Callable[[OpenDeltaTable], Sequence[tuple[str, int]]] = lambda table: (),
     ) -> None:
-        """Replace the rows of a small table by the result of `decide` on the newest rows. Durable on return."""
+        """Replace the rows of a small table by the result of `decide` on the newest rows. Durable on return.
+
+        `claim` returns the `txn` versions that the commit is to have, which is made for them if no row changes. It raises what
+        refuses the change.
+        """
         table = self._tables[name]
         schema = TABLE_DEFINITIONS[name].schema
 
         def change() -> TableChange | None:
+            transactions = claim(table)
             rows = from_table(row_class, table.read())
             decided = decide(rows)
             if list(decided) == rows:
-                return None
-            return TableChange(add=[to_table(schema, decided)], remove=table.files())
+                return TableChange(transactions=transactions) if transactions else None
+            return TableChange(add=[to_table(schema, decided)], remove=table.files(), transactions=transactions)
 
         with self._locks[name]:
             table.refresh()
@@ -140,7 +149,7 @@ class LakeTables:
 def is_published(table: OpenDeltaTable, state: PublishedState) -> bool:
     """Return whether the table has this publish. Raise `KafkaStorageError` if it has a later one."""
     last = table.transaction_version(state.app_id)
-    if last is not None and last > state.version:
+    if table.has_later(state.app_id, state.version):
         raise KafkaStorageError(f"publish {state.version} of {state.app_id} is late: {table.path} has {last} already")
     return last == state.version
 

@@ -1,15 +1,24 @@
-"""The Delta table `topics`: one small file, replaced by every change."""
+"""The Delta table `topics`: one small file, replaced by every change.
+
+The newest controller epoch of its changes is Delta's `txn` of them: one of an older epoch is refused. A table of an earlier version
+has none, and takes a change of any epoch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafkalake.errors import NotControllerError
 from kafkalake.metadata import changes, paths
+from kafkalake.metadata.tables.delta_table import OpenDeltaTable
 from kafkalake.metadata.tables.lake_tables import LakeTables
 from kafkalake.metadata.tables.schemas import TopicRow, from_table
+
+CONTROLLER_EPOCH = "kafkalake-controller-epoch"
+"""The `txn` application id whose version is the controller epoch of a change."""
 
 
 class DeltaTopics(LakeTables):
@@ -37,11 +46,26 @@ class DeltaTopics(LakeTables):
             table.refresh_if_outdated()
             return sorted(table.read().column("topic").to_pylist())
 
-    def create_topics(self, rows: Sequence[TopicRow]) -> None:
-        self._replace_rows(paths.TOPICS, TopicRow, lambda before: changes.with_topics_created(before, rows))
+    def claim_topics(self, controller_epoch: int) -> None:
+        self._change(list, controller_epoch)
 
-    def delete_topic(self, topic_id: str) -> None:
-        self._replace_rows(paths.TOPICS, TopicRow, lambda rows: changes.with_topic_deleted(rows, topic_id))
+    def create_topics(self, rows: Sequence[TopicRow], controller_epoch: int | None = None) -> None:
+        self._change(lambda before: changes.with_topics_created(before, rows), controller_epoch)
 
-    def alter_topic(self, row: TopicRow) -> None:
-        self._replace_rows(paths.TOPICS, TopicRow, lambda rows: changes.with_topic_altered(rows, row))
+    def delete_topic(self, topic_id: str, controller_epoch: int | None = None) -> None:
+        self._change(lambda rows: changes.with_topic_deleted(rows, topic_id), controller_epoch)
+
+    def alter_topic(self, row: TopicRow, controller_epoch: int | None = None) -> None:
+        self._change(lambda rows: changes.with_topic_altered(rows, row), controller_epoch)
+
+    def _change(self, decide: Callable[[Sequence[TopicRow]], Sequence[TopicRow]], controller_epoch: int | None) -> None:
+        self._replace_rows(paths.TOPICS, TopicRow, decide, lambda table: _claim(table, controller_epoch))
+
+
+def _claim(topics: OpenDeltaTable, controller_epoch: int | None) -> Sequence[tuple[str, int]]:
+    """Return the `txn` of a change if its epoch is newer than the table's. Raise `NotControllerError` if it is older."""
+    if controller_epoch is None or topics.transaction_version(CONTROLLER_EPOCH) == controller_epoch:
+        return ()
+    if topics.has_later(CONTROLLER_EPOCH, controller_epoch):
+        raise NotControllerError()
+    return ((CONTROLLER_EPOCH, controller_epoch),)
