@@ -200,6 +200,26 @@ def test_a_topic_that_exists_is_one_of_the_newest_version() -> None:
     asyncio.run(run())
 
 
+def test_settings_that_do_not_change_are_those_of_the_newest_version() -> None:
+    async def run() -> None:
+        lake = Lake()
+        admin, topic = lake.admin(), topic_of(TopicRow("topic", str(LIVE), 1, {}, 0), Settings({}, {}, {}))
+
+        async def alter() -> None:
+            await admin.alter_config(topic, lambda now: now, changed_by="test", validate_only=False)
+
+        await alter()
+        lake.elect(1)
+        for _ in range(2):
+            with pytest.raises(NotControllerError):
+                await alter()
+        lake.term.elect()
+        await alter()
+        assert lake.topics() == (set(), set()), "nothing is written"
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("change", ["create", "add partitions", "alter", "delete"])
 def test_each_change_of_a_row_has_the_epoch_of_the_controller(change: str) -> None:
     async def run() -> None:

@@ -367,6 +367,7 @@ class TopicAdmin:
     ) -> None:
         overrides = change(overrides_as_text(topic.overrides))
         if overrides == topic.overrides:
+            await self._controller.confirm()  # a deposed controller has the settings of before
             return
         self._check_change(topic, overrides)
         settings = self._settings()
