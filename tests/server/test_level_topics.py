@@ -158,7 +158,12 @@ def test_a_topic_whose_deletion_has_yet_to_be_finished_is_not_told_to_exist(
 def test_topics_that_cannot_be_brought_together_are_tried_again_by_one_timer(node: NodeInThread) -> None:
     topic_admin, actions = node.broker.topic_admin, []
     failures = [KafkaStorageError("fails on purpose"), MemoryError()] * 5
-    wait_until(lambda: not topic_admin._settles_again, timeout_s=TIMEOUT_S)
+
+    async def is_settled() -> bool:
+        await topic_admin.wait()
+        return topic_admin._settles_again is None
+
+    wait_until(lambda: asyncio.run_coroutine_threadsafe(is_settled(), node.loop).result(TIMEOUT_S), timeout_s=TIMEOUT_S)
 
     async def settle(times: int) -> None:
         for _ in range(times):
