@@ -4,7 +4,7 @@ A process of its own each time starts a plain session, without Delta, and counts
 catalogue. The start of the session is not counted; that Spark loads its own classes with the first query is, and Spark's Kafka
 connector pays for it as well.
 The statements on tables are the first of their kind in a session that has run the counts, and the same ones again. Of the first
-ones most is Spark's: it compiles its row encoders for them, and moves 10,000 rows to Python by code that is not compiled yet. The
+ones most is Spark's: it generates code for the rows, and moves 10,000 of them to Python by code that is not compiled yet. The
 topics that they are about are put
 into the lake's table: a broker commits each by itself, which takes an hour.
 """

@@ -84,6 +84,30 @@ def test_topics_are_listed_in_one_namespace_with_and_without_its_name(
         sql(f"SELECT * FROM lake.other.{clicks}")
 
 
+def test_tables_are_shown_as_spark_itself_shows_them(sql: Statement, session: SparkSession, clicks: str) -> None:
+    """The rows are the jar's. Spark's own node, which the plan names, makes its rows anew; spark-sql prints their names."""
+    odd = f"{clicks}-odd"
+    sql(f"CREATE TABLE lake.`{odd}`")
+    print_rows = session._jvm.org.apache.spark.sql.execution.HiveResult.hiveResultString
+    for where in ("lake", "lake.default LIKE '*-odd'", "lake.system", f"lake.`{odd}` LIKE 'l*'", "lake LIKE 'nothing'"):
+        shown = session.sql(f"SHOW TABLES IN {where}")
+        plan = shown._jdf.queryExecution().executedPlan()
+        own = [
+            (row.getUTF8String(0).toString(), row.getUTF8String(1).toString(), row.getBoolean(2))
+            for row in plan.commandPhysicalPlan().executeCollect()
+        ]
+        rows = [(row.namespace, row.tableName, row.isTemporary) for row in shown.collect()]
+        assert rows == own
+        assert [plan.rows().apply(number).getClass().getSimpleName() for number in range(len(rows))] == [
+            "GenericInternalRow" for _ in rows
+        ]
+        assert bool(rows) == ("nothing" not in where)
+        printed = print_rows(plan)
+        assert [printed.apply(number) for number in range(printed.size())] == [row[1] for row in rows]
+        assert plan.commandPhysicalPlan().getClass().getSimpleName() == "ShowTablesExec"
+    assert session.sql(f"SHOW TABLES IN lake LIKE '{odd}'").where("isTemporary = false").count() == 1
+
+
 def test_rows_inserted_are_records_of_one_transaction_and_a_query_sees_them_at_once(
     sql: Statement, broker: Kafkalake, clicks: str
 ) -> None:

@@ -47,6 +47,7 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
     extensions.injectHintResolutionRule(SessionCatalogWrites::new);
     extensions.injectResolutionRule(session -> new SessionCatalogEntries());
     extensions.injectPlannerStrategy(session -> new AggregateStrategy());
+    extensions.injectPlannerStrategy(session -> new ShowTopicsStrategy());
     if (hasLake(SparkEnv.get())) {
       FirstQuery.prepare();
       Planner.prepare();
