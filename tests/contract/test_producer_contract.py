@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from kafka_reference import ApacheKafka, BrokerProcess, Kafkalake, create_topic
 from long_runs import first_of
 from waiting import TIMEOUT_S, wait_until
 
+import kafkalake
 from kafkalake import Producer, aio
 from kafkalake.client.errors import ClientClosedError, ClientTimeoutError, IllegalStateError
 from kafkalake.client.producing.batch import RecordFuture
@@ -230,8 +232,20 @@ def test_cuts_and_kills_lose_and_double_nothing_and_keep_the_order(proxied: Prox
 
 
 def test_a_wrong_address_is_said_within_seconds() -> None:
-    with (
-        Producer(bootstrap_servers="127.0.0.1:1") as producer,
-        pytest.raises(BrokerUnavailableError, match=r"127\.0\.0\.1:1"),
-    ):
-        producer.send("t", b"a")
+    """By a producer and by a consumer, at once: each tries for five seconds."""
+
+    def send() -> None:
+        with (
+            Producer(bootstrap_servers="127.0.0.1:1") as producer,
+            pytest.raises(BrokerUnavailableError, match=r"127\.0\.0\.1:1"),
+        ):
+            producer.send("t", b"a")
+
+    def read() -> None:
+        with contextlib.closing(kafkalake.Consumer(bootstrap_servers="127.0.0.1:1")) as reader:
+            reader.assign([("t", 0)])
+            with pytest.raises(BrokerUnavailableError):
+                reader.poll(30)
+
+    with ThreadPoolExecutor() as at_once:
+        assert [each.result() for each in (at_once.submit(send), at_once.submit(read))] == [None, None]

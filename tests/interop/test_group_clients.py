@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import confluent_kafka
@@ -23,11 +24,19 @@ def write(servers: str, topic: str, values: range) -> None:
     assert producer.flush(TIMEOUT_S) == 0
 
 
-@pytest.mark.parametrize("client", CLIENTS)
 def test_members_share_the_partitions_as_they_come_leave_and_die(
-    any_broker: Any, member: Start, group: str, topic: str, client: str
+    any_broker: Any, member: Start, group: str, topic: str
 ) -> None:
-    servers = any_broker.bootstrap_servers
+    """Of each client a group, all at once: they mostly wait for the session of the member that died."""
+
+    def check(client: str) -> None:
+        check_group(any_broker.bootstrap_servers, member, f"{group}-{client}", f"{topic}-{client}", client)
+
+    with ThreadPoolExecutor() as at_once:
+        assert list(at_once.map(check, CLIENTS)) == [None] * len(CLIENTS)
+
+
+def check_group(servers: str, member: Start, group: str, topic: str, client: str) -> None:
     create_topic(servers, topic, PARTITIONS)
     first = member(client, servers, group, topic)
     wait_until_shared([first])

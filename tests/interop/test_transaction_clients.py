@@ -160,7 +160,7 @@ def test_offsets_are_committed_and_aborted_with_the_records(
         pytest.param("confluent-kafka", "classic", marks=pytest.mark.long),
         ("confluent-kafka", "consumer"),
         ("kafka-python", "classic"),
-        ("aiokafka", "classic"),
+        pytest.param("aiokafka", "classic", marks=pytest.mark.long),
     ],
 )
 def test_members_of_a_group_copy_each_record_once(

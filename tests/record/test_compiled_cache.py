@@ -45,17 +45,43 @@ print(json.dumps({
 @pytest.fixture
 def installation(tmp_path: Path) -> Iterator[Path]:
     """A copy of the package without caches; below it `home` and `tmp`."""
-    package = tmp_path / "site" / "kafkalake"
+    install(tmp_path)
+    yield tmp_path
+    make_writable(tmp_path)
+
+
+def install(directory: Path) -> None:
+    package = directory / "site" / "kafkalake"
     (package / "record").mkdir(parents=True)
     source = Path(kafkalake.__file__).parent
     for path in [*source.glob("*.py"), *source.glob("record/*.py")]:
         shutil.copy2(path, package / path.relative_to(source))
-    (tmp_path / "home").mkdir()
-    (tmp_path / "tmp").mkdir()
-    yield tmp_path
-    for path in [tmp_path, *tmp_path.rglob("*")]:
+    (directory / "home").mkdir()
+    (directory / "tmp").mkdir()
+
+
+def make_writable(installation: Path) -> None:
+    for path in [installation, *installation.rglob("*")]:
         if path.is_dir():
             path.chmod(0o755)
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An installation of which a process has filled the package's cache, to be copied."""
+    directory = tmp_path_factory.mktemp("shipped") / "installation"
+    install(directory)
+    run(directory)
+    return directory
+
+
+@pytest.fixture
+def filled(shipped: Path, tmp_path: Path) -> Iterator[Path]:
+    """A copy of that installation, with its cache."""
+    copy = tmp_path / "installation"
+    shutil.copytree(shipped, copy)
+    yield copy
+    make_writable(copy)
 
 
 def _give_up_root() -> None:
@@ -106,21 +132,19 @@ def test_the_first_process_compiles_and_the_next_one_does_not(installation: Path
     assert (second["from_cache"], second["compiled"]) == (1, 0)
 
 
-def test_a_filled_cache_is_used_where_nothing_can_be_written(installation: Path) -> None:
-    run(installation)
-    make_read_only(installation)
-    found = run(installation)
+def test_a_filled_cache_is_used_where_nothing_can_be_written(filled: Path) -> None:
+    make_read_only(filled)
+    found = run(filled)
     assert (found["from_cache"], found["compiled"]) == (1, 0)
-    assert found["cache"] == str(packaged_cache(installation))
+    assert found["cache"] == str(packaged_cache(filled))
 
 
-def test_a_filled_cache_is_used_by_a_copy_with_other_times(installation: Path) -> None:
+def test_a_filled_cache_is_used_by_a_copy_with_other_times(filled: Path) -> None:
     """As in an image layer or a wheel: what counts is what the files say."""
-    run(installation)
-    for path in (installation / "site").rglob("*.py"):
+    for path in (filled / "site").rglob("*.py"):
         os.utime(path, (1, 1))
-    make_read_only(installation / "site")
-    assert run(installation)["compiled"] == 0
+    make_read_only(filled / "site")
+    assert run(filled)["compiled"] == 0
 
 
 def test_a_read_only_package_without_a_cache_uses_the_home(installation: Path) -> None:
@@ -156,30 +180,27 @@ def test_without_any_cache_it_works(installation: Path) -> None:
         assert (found["compiled"], found["cache"]) == (1, None)
 
 
-def test_a_change_in_what_a_kernel_calls_makes_its_cache_stale(installation: Path) -> None:
-    run(installation)
-    called = installation / "site" / "kafkalake" / "record" / "memory.py"
+def test_a_change_in_what_a_kernel_calls_makes_its_cache_stale(filled: Path) -> None:
+    called = filled / "site" / "kafkalake" / "record" / "memory.py"
     before = called.read_text()
     called.write_text(before + "\n# another version\n")
-    assert run(installation)["compiled"] == 1
-    assert run(installation)["compiled"] == 0
+    assert run(filled)["compiled"] == 1
+    assert run(filled)["compiled"] == 0
     called.write_text(before)
-    assert run(installation)["compiled"] == 0
+    assert run(filled)["compiled"] == 0
 
 
-def test_a_shipped_cache_that_cannot_be_read_is_passed_over(installation: Path) -> None:
-    run(installation)
-    for path in packaged_cache(installation).glob("*.nbc"):
+def test_a_shipped_cache_that_cannot_be_read_is_passed_over(filled: Path) -> None:
+    for path in packaged_cache(filled).glob("*.nbc"):
         path.write_bytes(path.read_bytes()[:100])
-    make_read_only(installation / "site")
-    assert run(installation)["cache"].startswith(str(installation / "home"))
-    assert run(installation)["compiled"] == 0
+    make_read_only(filled / "site")
+    assert run(filled)["cache"].startswith(str(filled / "home"))
+    assert run(filled)["compiled"] == 0
 
 
-def test_a_directory_that_the_user_names_comes_first(installation: Path) -> None:
-    run(installation)
-    named = installation / "named"
-    found = run(installation, NUMBA_CACHE_DIR=str(named))
+def test_a_directory_that_the_user_names_comes_first(filled: Path) -> None:
+    named = filled / "named"
+    found = run(filled, NUMBA_CACHE_DIR=str(named))
     assert found["cache"].startswith(str(named))
 
 

@@ -198,6 +198,7 @@ def test_a_topic_is_served_exactly_where_delta_has_it(
 ) -> None:
     """The outcome of a commit is not known, once, and again: what is written to a topic is never gone at the next start."""
     lake = tmp_path / "lake"
+    monkeypatch.setattr("kafkalake.broker.admin.topic_admin._SETTLE_DELAY_MS_MAX", 250)
 
     async def scenario() -> None:
         table = UnreliableTable(monkeypatch)
