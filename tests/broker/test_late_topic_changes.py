@@ -27,6 +27,7 @@ from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
 
 THERE, NEW, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
+SETTINGS = Settings({}, {}, {})
 Change = Callable[[TopicTable, int], None]
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ class Broker:
         self.term = Term() if first is None else Term(broker_id=1, store=first.store)
         self.store = DeltaMetadataStore(lake)
         self.topics = Topics(self.term.newest)
-        self.tables = TopicTables(self.store, self.term.controller, self.topics, self._run_blocking)
+        self.tables = TopicTables(self.store, self.term.controller, self.topics, lambda: SETTINGS, self._run_blocking)
         self.go_on = asyncio.Event()
         self._is_stopped = asyncio.Event()
         self._calls_left: int | None = None
@@ -150,9 +151,8 @@ def test_a_late_change_before_the_successor_has_read_the_rows_is_seen_by_it(tmp_
         await first.create(OTHER)
         begun = await first.stop_in(first.tables.change_rows(late))
         second = Broker(tmp_path, first.term)
-        settings = Settings({}, {}, {})
         for row in second.lake[0].values():
-            second.topics.add(topic_of(row, settings))
+            second.topics.add(topic_of(row, SETTINGS))
         first.go_on.set()
         await begun
         version = second.term.newest.version
@@ -164,7 +164,7 @@ def test_a_late_change_before_the_successor_has_read_the_rows_is_seen_by_it(tmp_
         assert second.term.rows == ([rows[THERE]] if late is CHANGES["settings"] else [])
         if late is CHANGES["settings"]:
             topic = second.topics.topic("topic-1")
-            topic.overrides = topic_of(rows[THERE], settings).overrides
+            topic.overrides = topic_of(rows[THERE], SETTINGS).overrides
         await second.tables.bring_together()
         assert second.term.newest.version == followed, "all is as it was found"
 

@@ -27,6 +27,7 @@ from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.world import World
 
 LIVE, ROW_ONLY, VERSION_ONLY = UUID(int=1), UUID(int=2), UUID(int=3)
+SETTINGS = Settings({}, {}, {})
 
 
 class Store(MemoryMetadataStore):
@@ -48,7 +49,13 @@ class Lake:
         self.term = Term()
         self.store = Store()
         self.served = Topics(self.term.newest)
-        self.tables = TopicTables(self.store, self.term.controller, self.served, lambda work: asyncio.to_thread(work))
+        self.tables = TopicTables(
+            self.store,
+            self.term.controller,
+            self.served,
+            lambda: SETTINGS,
+            lambda work: asyncio.to_thread(work),
+        )
 
     def add_row(self, topic_id: UUID) -> None:
         self.store.create_topics([TopicRow(f"topic-{topic_id.int}", str(topic_id), 1, {}, 0)])
@@ -78,7 +85,7 @@ class Lake:
             create_elsewhere=AsyncMock(),
             store=self.store,
             world=World(self.term.clock),
-            settings=lambda: Settings({}, {}, {}),
+            settings=lambda: SETTINGS,
             run_blocking=lambda work: asyncio.to_thread(work),
             later=lambda delay_ms, action: None,
             reach=reach,
@@ -203,7 +210,7 @@ def test_a_topic_that_exists_is_one_of_the_newest_version() -> None:
 def test_settings_that_do_not_change_are_those_of_the_newest_version() -> None:
     async def run() -> None:
         lake = Lake()
-        admin, topic = lake.admin(), topic_of(TopicRow("topic", str(LIVE), 1, {}, 0), Settings({}, {}, {}))
+        admin, topic = lake.admin(), topic_of(TopicRow("topic", str(LIVE), 1, {}, 0), SETTINGS)
 
         async def alter() -> None:
             await admin.alter_config(topic, lambda now: now, changed_by="test", validate_only=False)
@@ -228,7 +235,7 @@ def test_each_change_of_a_row_has_the_epoch_of_the_controller(change: str) -> No
         lake.add_row(LIVE)
         lake.add_version(LIVE)
         (row,) = lake.store.load_topics()
-        topic = topic_of(row, Settings({}, {}, {}))
+        topic = topic_of(row, SETTINGS)
         lake.served.apply(lake.term.newest, [topic])
         admin = lake.admin()
         works: dict[str, Callable[[], Awaitable[object]]] = {

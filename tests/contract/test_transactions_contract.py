@@ -367,7 +367,11 @@ def test_the_feature_that_has_clients_use_transactions_version_2(client: WireCli
 
 
 def await_reading(client: WireClient) -> None:
-    """Wait until the broker has answered requests that came after those of other connections, which it has read by then."""
+    """Wait until the broker has answered requests that came after those of other connections.
+
+    kafkalake has read those by then. Apache Kafka has a thread for some connections each: there it is likely, and a request that
+    is read later waits for less.
+    """
     for _ in range(3):
         with WireClient("{}:{}".format(*client.socket.getpeername()[:2])) as later:
             later.call("ApiVersions", 0)

@@ -26,7 +26,7 @@ from kafkalake.broker.admin.topic_plans import (
     factor_of,
     parse_overrides,
 )
-from kafkalake.broker.admin.topic_tables import TopicTables, with_settings, without_topic
+from kafkalake.broker.admin.topic_tables import TopicTables, is_resized, with_settings, without_topic
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.controller.steps import ControllerStep, Reach
 from kafkalake.broker.partitions.new_topic import NewTopic
@@ -87,7 +87,7 @@ class TopicAdmin:
         self._world = world
         self._settings = settings
         self._later = later
-        self._tables = TopicTables(store, controller, topics, run_blocking)
+        self._tables = TopicTables(store, controller, topics, settings, run_blocking)
         self._reach = reach
         self._auto_created = TokenBucket(
             world.clock, lambda: settings().broker.auto_create_topics_partitions_per_second
@@ -374,8 +374,8 @@ class TopicAdmin:
         changes = changed_values(settings.describe_topic(topic.overrides), settings.describe_topic(overrides))
         row = topic_row(topic, len(topic.registrations), overrides)
         await self._tables.change_rows(lambda store, epoch: store.alter_topic(row, epoch))
-        is_resized = settings.topic(overrides).min_insync_replicas != topic.config.min_insync_replicas
-        await self._controller.change(partial(with_settings, [topic.topic_id] if is_resized else []), [row])
+        resized = [topic.topic_id] if is_resized(topic, overrides, settings) else []
+        await self._controller.change(partial(with_settings, resized), [row])
         if topic.election_rules.is_unclean_allowed:
             await self._controller.elect_leaders(_leaderless(topic), Election.UNCLEAN)
         for name, old, new in changes:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.partitions.topic_rows import overrides_as_text
-from kafkalake.broker.partitions.topics import Topics
-from kafkalake.cluster.config_changes import MIN_ISR
+from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.image import ClusterImage, decide_together
 from kafkalake.cluster.topic_changes import change_topics, clear_eligible, delete_topic
+from kafkalake.config.layers import Settings
+from kafkalake.config.setting import Value
 from kafkalake.config.stored import parse_stored_overrides
 from kafkalake.errors import KafkaError, KafkaStorageError, NotControllerError, UnknownTopicOrPartitionError
 from kafkalake.metadata.store import TopicTable
@@ -30,10 +31,18 @@ logger = logging.getLogger(__name__)
 class TopicTables:
     """Both tables, as the controller has them."""
 
-    def __init__(self, store: TopicTable, controller: Controller, topics: Topics, run_blocking: RunBlocking) -> None:
+    def __init__(
+        self,
+        store: TopicTable,
+        controller: Controller,
+        topics: Topics,
+        settings: Callable[[], Settings],
+        run_blocking: RunBlocking,
+    ) -> None:
         self._store = store
         self._controller = controller
         self._topics = topics
+        self._settings = settings
         self._run_blocking = run_blocking
         self.are_together = True
         """Whether no topic is known that may be in one table alone, because its deletion has failed in between."""
@@ -89,13 +98,15 @@ class TopicTables:
         in_delta = {uuid.UUID(row.topic_id) for row in rows}
         for topic_id in known.partitions.keys() - in_delta:
             await self._controller.change(partial(without_topic, topic_id), [])
-        changed, resized = await self._run_blocking(partial(changed_settings, rows, self._topics))
+        changed, resized = await self._run_blocking(partial(changed_settings, rows, self._topics, self._settings()))
         if changed:
             await self._controller.change(partial(with_settings, resized), changed)
         self.are_together = True
 
 
-def changed_settings(rows: Iterable[TopicRow], served: Topics) -> tuple[list[TopicRow], list[uuid.UUID]]:
+def changed_settings(
+    rows: Iterable[TopicRow], served: Topics, settings: Settings
+) -> tuple[list[TopicRow], list[uuid.UUID]]:
     """Return the rows with other settings than those served, and the ids of the topics with another `min.insync.replicas`.
 
     They are of a change that ended before its version.
@@ -108,9 +119,14 @@ def changed_settings(rows: Iterable[TopicRow], served: Topics) -> tuple[list[Top
         overrides, _ = parse_stored_overrides(row.config)
         if overrides != topic.overrides:
             changed.append(row)
-        if overrides.get(MIN_ISR) != topic.overrides.get(MIN_ISR):
+        if is_resized(topic, overrides, settings):
             resized.append(topic.topic_id)
     return changed, resized
+
+
+def is_resized(topic: Topic, overrides: Mapping[str, Value], settings: Settings) -> bool:
+    """Return whether a topic has another `min.insync.replicas` with these settings of its own."""
+    return settings.topic(overrides).min_insync_replicas != topic.config.min_insync_replicas
 
 
 def with_settings(resized: Iterable[uuid.UUID], image: ClusterImage) -> ClusterImage:
