@@ -54,7 +54,7 @@ class Log(LogFollower):
         state = LogState(access, recovered)
         segments = LogSegments(access, state, recovered, swapped, events)
         super().__init__(access, state, segments)
-        self._discard = False
+        self._discard_from: int | None = None
         """Whether records above the high watermark are to be discarded, because a flush failed and the clean-up did too."""
 
     @classmethod
@@ -121,7 +121,9 @@ class Log(LogFollower):
         """
         answers: list[Answer] = [_NOT_WRITTEN] * len(batches)
         with self._access.lock:
-            if self._discard:  # before producer state takes a retry of what is discarded for a duplicate
+            if (
+                self._discard_from is not None
+            ):  # before producer state takes a retry of what is discarded for a duplicate
                 return [self._refusal_after_failed_flush()] * len(batches)
             limit = min(MESSAGE_BODY_BYTES, self._access.config.segment_bytes)
             group = self._group(leader_epoch)
@@ -141,7 +143,7 @@ class Log(LogFollower):
         KafkaStorageError if I/O fails or the log is closed.
         """
         with self._access.lock:
-            if self._discard:
+            if self._discard_from is not None:
                 raise self._refusal_after_failed_flush()
             self._state.producers.check_end(marker)
             group = self._group(leader_epoch)
@@ -161,7 +163,7 @@ class Log(LogFollower):
         leader's, KafkaStorageError if I/O fails or the log is closed.
         """
         with self._access.lock:
-            if self._discard:
+            if self._discard_from is not None:
                 raise self._refusal_after_failed_flush()
             with self._access.guarded("append"):
                 return self._copy.append(messages, segment_base_offset, ends_segment=ends_segment)
@@ -227,7 +229,7 @@ class Log(LogFollower):
             if offset <= state.high_watermark:
                 return
             access.check_open()
-            if self._discard:
+            if self._discard_from is not None:
                 raise KafkaStorageError(f"{access.directory}: a failed flush has records to discard")
             if offset > state.log_end_offset:
                 raise KafkaStorageError(f"{access.directory}: the log ends at {state.log_end_offset}, not at {offset}")
@@ -305,18 +307,20 @@ class Log(LogFollower):
         """Force appended records to disk. May run in any thread, beside appends and reads.
 
         Raise KafkaStorageError if fsync fails. The kernel may then have dropped the pages, so records above the high watermark are
-        discarded together with their producer state: a producer's retry is appended again, not taken for a duplicate.
+        discarded together with their producer state: a producer's retry is appended again, not taken for a duplicate. Those that an
+        earlier flush has forced stay: a leader may count them for its high watermark, as this replica has fetched beyond them.
         """
         access = self._access
         with access.lock:
             access.check_open()
             durability, forcing = self._segments.durability, self._segments.forcing()
+            forced = durability.recovery_point
         try:
             self._force_epochs()
             durability.force(forcing)
         except OSError as error:
             with access.lock:
-                self._discard = True
+                self._discard_from = forced if self._discard_from is None else min(forced, self._discard_from)
                 with contextlib.suppress(OSError, KafkaStorageError):
                     self._discard_unacknowledged()
             raise storage_error(access.directory, "flush", error) from error
@@ -343,8 +347,9 @@ class Log(LogFollower):
             self._state.force_epochs()
 
     def _discard_unacknowledged(self) -> None:
-        self.truncate_to(max(self._state.high_watermark, self._state.takeover_offset))
-        self._discard = False
+        assert self._discard_from is not None
+        self.truncate_to(max(self._state.high_watermark, self._state.takeover_offset, self._discard_from))
+        self._discard_from = None
 
     def close(self) -> None:
         """Seal the active segment and write a clean state, so that the next start needs no scan.
@@ -357,7 +362,7 @@ class Log(LogFollower):
                 return
             try:
                 with self._access.guarded("close"):
-                    if self._discard:  # a clean state would keep what it discards
+                    if self._discard_from is not None:  # a clean state would keep what it discards
                         self._discard_unacknowledged()
                     segments.roll()
                     if state.snapshots.offsets[-1:] != [state.log_end_offset]:

@@ -124,6 +124,29 @@ def test_a_failing_flush_takes_back_what_was_not_acknowledged(tmp_path: Path) ->
     assert verify_partition(tmp_path) == []
 
 
+def test_a_failing_flush_keeps_what_an_earlier_one_has_forced(tmp_path: Path) -> None:
+    """A follower has fetched beyond it, for which its leader counts it, and has yet to hear of the high watermark. Twice."""
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files)
+    number = 0
+    for _ in range(2):
+        for _ in range(2):
+            log.append([batch(number)], 0)  # type: ignore[list-item]
+            number += 1
+            log.flush()
+        log.append([batch(number)], 0)  # type: ignore[list-item]
+        files.fail_at_call = 0  # nothing can be discarded yet
+        with pytest.raises(KafkaStorageError):
+            log.flush()
+        files.fail_at_call = None
+        log.flush()  # the kernel reports the error once: this forces no page that it has dropped
+        assert isinstance(log.append([batch(number)], 0)[0], KafkaStorageError)  # type: ignore[list-item]
+        assert (log.high_watermark, log.log_end_offset, log.recovery_point) == (0, number, number)
+    log.advance_high_watermark(number)
+    assert numbers(log) == list(range(number))
+    assert numbers(open_log(tmp_path)) == list(range(number))
+
+
 def test_records_found_after_a_kill_are_forced_as_the_topic_asks(tmp_path: Path) -> None:
     """A producer's retry is then a duplicate, which is acknowledged without an fsync."""
     files = FaultyFiles()
