@@ -318,6 +318,7 @@ class Broker:
             is_voter=self.config.is_voter,
         )
         await self.membership.join(here, read_topics, earlier)
+        await self.replicas.forget_cuts()
 
     async def hand_over(self, kept: KeptSettings) -> None:
         """Hand the settings in this broker's files over to the cluster. On an error they stay until the next start."""

@@ -121,6 +121,10 @@ class PartitionRegistration:
         """Return whether a reassignment is under way."""
         return bool(self.adding or self.removing)
 
+    def counts(self, broker_id: int) -> bool:
+        """Return whether the replica on a broker is counted as one with all records that were acknowledged."""
+        return broker_id in (*self.isr, *self.elr) and broker_id not in self.last_known_elr
+
 
 def sole_replica(broker_id: int, leader_epoch: int, *, is_offline: bool = False) -> PartitionRegistration:
     """Return the registration of a partition whose only replica is on `broker_id`. `is_offline`: its log could not be opened."""

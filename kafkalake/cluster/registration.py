@@ -190,24 +190,31 @@ def unregister_broker(image: ClusterImage, broker_id: int, rules: RulesOf) -> Cl
 
 
 def report_offline_logs(
-    image: ClusterImage, broker_id: int, broker_epoch: int, offline: Collection[TopicIdPartition], rules: RulesOf
+    image: ClusterImage,
+    broker_id: int,
+    broker_epoch: int,
+    offline: Collection[TopicIdPartition],
+    rules: RulesOf,
+    cut: Collection[TopicIdPartition] = (),
 ) -> ClusterImage:
     """Return the next version, where exactly the replicas `offline` of a broker have no log: they do not lead.
 
-    Raise `StaleBrokerEpochError` as `unfence_broker`.
+    cut: those of them that have lost records, which are no longer eligible. Raise `StaleBrokerEpochError` as `unfence_broker`.
     """
     check_broker_epoch(image, broker_id, broker_epoch)
 
     def change(of: TopicIdPartition, partition: PartitionRegistration) -> PartitionRegistration:
         is_offline = of in offline and broker_id in partition.replicas
-        if is_offline == (broker_id in partition.offline):
+        lossy = broker_id if is_offline and of in cut and partition.counts(broker_id) else None
+        if is_offline == (broker_id in partition.offline) and lossy is None:
             return partition
+        others = tuple(each for each in partition.offline if each != broker_id)
         if is_offline:
-            isr, replicas = without_replica(partition.isr, broker_id), (*partition.offline, broker_id)
+            isr, replicas = without_replica(partition.isr, broker_id), (*others, broker_id)
             target = replace(partition, isr=isr, offline=replicas)
         else:
-            target = replace(partition, offline=tuple(each for each in partition.offline if each != broker_id))
-        return settle(image.brokers, partition, target, rules(of[0]))
+            target = replace(partition, offline=others)
+        return settle(image.brokers, partition, target, rules(of[0]), lossy=lossy)
 
     changed = changed_topics(image, change)
     return image.with_topics(changed) if changed else image

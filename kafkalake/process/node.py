@@ -267,7 +267,7 @@ class Node:
         opened = await open_logs(broker, image, rows, publishing.reporter, taking_over=taking_over)
         if leftovers := opened.leftovers:
             broker.scheduler.once("removal of logs", lambda: self._blocking(lambda: broker.logs.remove(leftovers)))
-        return EarlierRun(NO_EPOCH, is_cut=True) if opened.is_missing else EarlierRun(epoch, is_cut=opened.is_cut)
+        return EarlierRun(NO_EPOCH if opened.is_cut else epoch, is_cut=opened.is_cut)
 
     def _producer_id_files(self) -> list[tuple[int, str]]:
         """Return where releases before 0.2 kept the producer ids of each broker."""

@@ -15,7 +15,7 @@ from kafkalake.broker.partitions.log_directory import log_config
 from kafkalake.broker.partitions.topic_rows import topic_of
 from kafkalake.broker.publishing.partitions import PartitionReporter
 from kafkalake.cluster.image import ClusterImage
-from kafkalake.errors import KafkaError, KafkaLakeError, LakeError, as_value
+from kafkalake.errors import KafkaError, KafkaLakeError, as_value
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.storage.clean_shutdown import NO_EPOCH, note_clean_shutdown
 from kafkalake.storage.log import Log
@@ -26,13 +26,9 @@ _PROGRESS_INTERVAL_S = 3.0
 
 
 class OpenedLogs(NamedTuple):
-    """leftovers: directories that are to be removed. is_missing: a replica that counted as complete has no log any more.
-
-    is_cut: recovery has removed bytes that may have been acknowledged.
-    """
+    """leftovers: directories that are to be removed. is_cut: a log has lost records that may have been acknowledged."""
 
     leftovers: list[Path]
-    is_missing: bool
     is_cut: bool
 
 
@@ -57,7 +53,6 @@ async def open_logs(
         for index, registered in enumerate(image.partitions.get(UUID(row.topic_id), ()))
         if broker.broker_id in registered.replicas
     ]
-    is_missing = await run_blocking(lambda: any(_is_missing(broker, image, row, index) for row, index in here))
     leftovers = await run_blocking(lambda: broker.logs.clear((row.topic, index) for row, index in here))
     swapped = await run_blocking(publishing.load_swapped)
     expiration_ms = broker.config.producer_id_expiration_ms
@@ -72,6 +67,8 @@ async def open_logs(
     async def open_log(row: TopicRow, index: int) -> None:
         """Open a log. One that does not open makes its partition offline, and the others are served."""
         topic_id = UUID(row.topic_id)
+        registered = image.partitions[topic_id][index]
+        is_replicated = len(registered.replicas) > 1
         opening = partial(
             broker.logs.open,
             row.topic,
@@ -80,7 +77,8 @@ async def open_logs(
             configs[row.topic_id],
             swapped.get((row.topic_id, index), []),
             taking_over=taking_over,
-            is_replicated=len(image.partitions[topic_id][index].replicas) > 1,
+            is_replicated=is_replicated,
+            is_counted=is_replicated and registered.counts(broker.broker_id),
         )
         try:
             replicas.take(topic_id, index, await run_blocking(opening))
@@ -95,23 +93,7 @@ async def open_logs(
     if failed and len(failed) == len(here):
         raise failed[0]  # all logs failed, so the disk is at fault and only a restart helps
     is_cut = any(log.was_cut for log in replicas.idle.values() if isinstance(log, Log))
-    return OpenedLogs([*leftovers, *broker.logs.take_predecessors()], is_missing, is_cut)
-
-
-def _is_missing(broker: Broker, image: ClusterImage, row: TopicRow, index: int) -> bool:
-    """Return whether a replica has no log although it may be taken for one that has all records."""
-    topic_id = UUID(row.topic_id)
-    registered = image.partitions[topic_id][index]
-    is_eligible = broker.broker_id in (*registered.isr, *registered.elr, *registered.last_known_elr)
-    if not is_eligible or len(registered.replicas) == 1:
-        return False
-    try:
-        is_there = broker.logs.has_log(row.topic, index, topic_id)
-    except (OSError, LakeError):
-        return False  # opening it will say so
-    if not is_there:
-        logger.error("a replica's log is missing topic=%s partition=%d", row.topic, index)
-    return not is_there
+    return OpenedLogs([*leftovers, *broker.logs.take_predecessors()], is_cut)
 
 
 async def close_logs(broker: Broker) -> None:

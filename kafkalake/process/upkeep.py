@@ -37,7 +37,7 @@ class Upkeep:
     def begin(self) -> None:
         """Work from now on. Retention begins after a delay, as in Kafka."""
         broker, every = self._broker, self._broker.scheduler.every
-        every("flush", lambda: FLUSH_INTERVAL_MS, self._flush_if_due)
+        every("flush", lambda: FLUSH_INTERVAL_MS, self.flush_if_due)
         every("upkeep", lambda: UPKEEP_INTERVAL_MS, self._look_after_logs)
         rewritten = RewrittenSegments(self._store, broker.replicas, self._on_metadata)
         every("rewritten segments", lambda: REWRITTEN_INTERVAL_MS, rewritten.look)
@@ -51,7 +51,7 @@ class Upkeep:
             first_ms=broker.config.log_initial_task_delay_ms,
         )
 
-    def _flush_if_due(self) -> Awaitable[None] | None:
+    def flush_if_due(self) -> Awaitable[None] | None:
         """Flush the logs of topics with `flush.ms` to which nothing is appended any more. Without such topics there is no work."""
         due = [each for each in self._broker.topics.flushed_by_time() if each.log.flush_due()]
         return self._flush(due) if due else None
@@ -63,6 +63,7 @@ class Upkeep:
                     await self._broker.run_blocking(partition.log.flush)
             except Exception as error:
                 logger.error("upkeep failed partition=%s error=%s", partition.name, error)
+                self._broker.append_queue.advance(partition)  # what the flush has discarded ends the leadership here
 
     async def _maintain_metadata(self) -> None:
         """Keep the metadata tables small. One table at a time, so that a publish waits for one listing at most."""

@@ -119,36 +119,46 @@ def controller_of(body: ControllerRegistrationRequest) -> ControllerRegistration
 
 def heartbeat_request(heartbeat: Heartbeat) -> BrokerHeartbeatRequest:
     """Return the request of a sign of life."""
-    topics = groupby(sorted(heartbeat.offline), lambda each: each[0])
     return BrokerHeartbeatRequest(
         broker_id=heartbeat.broker_id,
         broker_epoch=heartbeat.broker_epoch,
         current_metadata_offset=heartbeat.version,
         want_fence=heartbeat.wants_fence,
         want_shut_down=heartbeat.wants_shutdown,
-        offline_topics=[
-            OfflineTopic(topic_id=topic_id, partitions=[index for _, index in each]) for topic_id, each in topics
-        ],
+        offline_topics=_by_topic(heartbeat.offline),
+        cut_topics=_by_topic(heartbeat.cut),
     )
+
+
+def _by_topic(replicas: Iterable[TopicIdPartition]) -> list[OfflineTopic]:
+    topics = groupby(sorted(replicas), lambda each: each[0])
+    return [OfflineTopic(topic_id=topic_id, partitions=[index for _, index in each]) for topic_id, each in topics]
 
 
 def heartbeat_of(body: BrokerHeartbeatRequest) -> Generator[None, None, Heartbeat]:
     """Return the sign of life in a request."""
-    offline = set()
-    for topic in body.offline_topics:
-        if topic.topic_id is not None:
-            for index in topic.partitions:
-                offline.add((topic.topic_id, index))
-                yield
-        yield
+    offline = yield from _replicas_of(body.offline_topics)
+    cut = yield from _replicas_of(body.cut_topics)
     return Heartbeat(
         body.broker_id,
         body.broker_epoch,
         body.current_metadata_offset,
         body.want_fence,
         body.want_shut_down,
-        frozenset(offline),
+        offline,
+        cut,
     )
+
+
+def _replicas_of(topics: Sequence[OfflineTopic]) -> Generator[None, None, frozenset[TopicIdPartition]]:
+    found = set()
+    for topic in topics:
+        if topic.topic_id is not None:
+            for index in topic.partitions:
+                found.add((topic.topic_id, index))
+                yield
+        yield
+    return frozenset(found)
 
 
 def code_of_vote(vote: Vote | None) -> int:

@@ -70,6 +70,7 @@ class Log(LogFollower):
         events: LogEvents | None = None,
         *,
         is_replicated: bool = False,
+        is_counted: bool = False,
     ) -> Log:
         """Open the log in `directory` (a path), creating it if missing, and recover it after an unclean shutdown.
 
@@ -78,6 +79,7 @@ class Log(LogFollower):
         the place of the segments they replace. Without `open_files` the log has its own over `files`. `topic_id`: the topic
         that must own the directory (None: unchecked). `events`: the receiver of what happens from now on, recovery excluded.
         is_replicated: other brokers have replicas, so that lost records are not marked here but copied again, see `was_cut`.
+        is_counted: the cluster counts this replica as one with all records, so that an empty directory has lost them.
         Raise InconsistentTopicIdError if another topic owns it,
         KafkaStorageError if I/O fails or a file is damaged.
         """
@@ -86,7 +88,10 @@ class Log(LogFollower):
             files_open = open_files if open_files is not None else OpenFiles(files)
             if topic_id is not None:
                 claim_directory(files_open.files, path, topic_id)
-            recovered = Recovery(path, config, clock, files_open, newer, is_replicated=is_replicated).run()
+            recovery = Recovery(
+                path, config, clock, files_open, newer, is_replicated=is_replicated, is_counted=is_counted
+            )
+            recovered = recovery.run()
             access = LogAccess(path, config, clock, files_open, is_replicated=is_replicated)
             log = cls(access, recovered, newer, events or NoEvents())
         except (OSError, LakeError) as error:
@@ -121,9 +126,7 @@ class Log(LogFollower):
         """
         answers: list[Answer] = [_NOT_WRITTEN] * len(batches)
         with self._access.lock:
-            if (
-                self._discard_from is not None
-            ):  # before producer state takes a retry of what is discarded for a duplicate
+            if self._discard_from is not None:  # before a retry of what is discarded is taken for a duplicate
                 return [self._refusal_after_failed_flush()] * len(batches)
             limit = min(MESSAGE_BODY_BYTES, self._access.config.segment_bytes)
             group = self._group(leader_epoch)
@@ -303,28 +306,34 @@ class Log(LogFollower):
         config = self._access.config
         return self._segments.durability.due(config.flush_messages, config.flush_ms)
 
-    def flush(self) -> None:
+    def flush(self, counted_end: int = 0) -> None:
         """Force appended records to disk. May run in any thread, beside appends and reads.
 
         Raise KafkaStorageError if fsync fails. The kernel may then have dropped the pages, so records above the high watermark are
         discarded together with their producer state: a producer's retry is appended again, not taken for a duplicate. Those that an
         earlier flush has forced stay: a leader may count them for its high watermark, as this replica has fetched beyond them.
+        counted_end: the end of those that the leader of a follower may count. If some of them are discarded, the log `was_cut`.
         """
         access = self._access
         with access.lock:
             access.check_open()
-            durability, forcing = self._segments.durability, self._segments.forcing()
-            forced = durability.recovery_point
+            forced = self._segments.durability.recovery_point
         try:
-            self._force_epochs()
-            durability.force(forcing)
+            self._force()
         except OSError as error:
             with access.lock:
                 self._discard_from = forced if self._discard_from is None else min(forced, self._discard_from)
+                self._state.was_cut |= self._kept_end() < counted_end
                 with contextlib.suppress(OSError, KafkaStorageError):
                     self._discard_unacknowledged()
             raise storage_error(access.directory, "flush", error) from error
-        with access.lock:
+
+    def _force(self) -> None:
+        with self._access.lock:
+            durability, forcing = self._segments.durability, self._segments.forcing()
+        self._force_epochs()
+        durability.force(forcing)
+        with self._access.lock:
             durability.forced(forcing)
 
     def has_unsynced_segments(self) -> bool:
@@ -346,9 +355,15 @@ class Log(LogFollower):
         with self._access.lock:
             self._state.force_epochs()
 
-    def _discard_unacknowledged(self) -> None:
+    def _kept_end(self) -> int:
+        """Return the end of what stays after a failed flush."""
         assert self._discard_from is not None
-        self.truncate_to(max(self._state.high_watermark, self._state.takeover_offset, self._discard_from))
+        return max(self._state.high_watermark, self._state.takeover_offset, self._discard_from)
+
+    def _discard_unacknowledged(self) -> None:
+        if self._state.was_cut:
+            self._segments.write_state()  # before the cut: a restart in the middle is to know it
+        self.truncate_to(self._kept_end())
         self._discard_from = None
 
     def close(self) -> None:
@@ -368,7 +383,7 @@ class Log(LogFollower):
                     if state.snapshots.offsets[-1:] != [state.log_end_offset]:
                         state.save_snapshot()
                     if segments.durability.unsynced_files:
-                        self.flush()
+                        self._force()  # nothing is discarded if it fails: the next start finds what the disk has
                     state.force_epochs()
                     segments.write_state(clean=True, sync=True)
             finally:

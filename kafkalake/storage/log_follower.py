@@ -5,7 +5,7 @@ Messages are appended by `Log.append_replica`, beside the leader's append.
 
 from __future__ import annotations
 
-from kafkalake.storage.log_access import LogAccess
+from kafkalake.storage.log_access import LogAccess, storage_error
 from kafkalake.storage.log_copy import LogCopy
 from kafkalake.storage.log_reader import LogReader
 from kafkalake.storage.log_segments import LogSegments
@@ -22,6 +22,23 @@ class LogFollower(LogReader):
         super().__init__(access, state, segments)
         self._start = LogStart(access, state, segments)
         self._copy = LogCopy(access, state, segments)
+
+    def forget_cut(self) -> None:
+        """Note that nobody counts this replica for the records that it has lost, see `was_cut`.
+
+        Raise KafkaStorageError if I/O fails.
+        """
+        state, access = self._state, self._access
+        with access.lock:
+            access.check_open()
+            if not state.was_cut:
+                return
+            state.was_cut = False
+            try:
+                self._segments.write_state()
+            except OSError as error:
+                state.was_cut = True
+                raise storage_error(access.directory, "state", error) from error
 
     def raise_start(self, offset: int) -> None:
         """Raise a follower's log start durably to its leader's, at most to the high watermark, and remove whole segments below it.

@@ -84,8 +84,9 @@ class LogReader:
 
     @property
     def was_cut(self) -> bool:
-        """Return whether records were missing or damaged at the opening that may have been acknowledged.
+        """Return whether records are missing or damaged that may have been acknowledged, until `forget_cut`.
 
+        They were so at the opening, or a failed flush has discarded them. `state` keeps it, so that a restart does not hide it.
         Of a machine that was restarted they may be missing without a trace, above the recovery point.
         """
         return self._state.was_cut

@@ -178,6 +178,7 @@ class LogSegments:
             state.log_end_offset if active is None else active.base_offset,
             0 if active is None else active.end(),
             clean,
+            state.was_cut,
             self.durability.recovery_point,
             state.max_timestamp,
             state.max_timestamp_offset,
@@ -300,6 +301,7 @@ class LogSegments:
             state.leader_epoch,
             offset,
             clean=True,
+            was_cut=state.was_cut,
             recovery_point=offset,
             boot_id=boot_id(),
         )

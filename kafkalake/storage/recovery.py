@@ -147,10 +147,13 @@ class Recovery:
         swapped: Sequence[RewrittenSegment] = (),
         *,
         is_replicated: bool = False,
+        is_counted: bool = False,
     ) -> None:
+        """`is_counted`: the cluster counts this replica as one with all records, so that it has lost them if nothing is there."""
         self._directory = directory
         self._swapped = swapped
         self._is_replicated = is_replicated
+        self._is_counted = is_counted
         self._config = config
         self._open_files = open_files
         self._files = open_files.files
@@ -171,13 +174,15 @@ class Recovery:
         epochs = self._load_epochs(listing)
         if state is not None and state.clean and self._untouched(state, listing):
             producers = self._earlier(listing).snapshot_at(state.log_end_offset).producers
-            return Recovered(state, sequence, True, False, listing, None, producers, epochs)
+            return Recovered(state, sequence, True, False, listing, None, producers, epochs, state.was_cut)
         if state is None and listing.bases:
             logger.warning("state is missing or damaged, recovered from the log: directory=%s", self._directory)
         if self._is_replicated and listing.bases and listing.bases[0] > (state or PartitionState()).log_start_offset:
             self._drop(listing, listing.bases[0])  # the first segment is missing: the log start moves durably, or is 0
         recover = self._with_segments if listing.bases else self._without_segments
-        return recover(state, sequence, listing, epochs)
+        recovered = recover(state, sequence, listing, epochs)
+        recovered.was_cut |= state is not None and state.was_cut
+        return recovered
 
     def _with_whole_generations(self, listing: Listing, names: list[str]) -> Listing:
         """Apply `with_generations`, ignoring damaged rewritten segments whose predecessors still exist."""
@@ -210,7 +215,7 @@ class Recovery:
         """Recover a new partition, or one whose segments were all deleted or lost. A leader alone never reuses assigned offsets."""
         end = state.log_end_offset if state is not None else max(listing.snapshots, default=0)
         start = state.log_start_offset if state is not None else 0 if self._is_replicated else end
-        are_missing = start < end
+        are_missing = start < end or (state is None and self._is_counted)
         if are_missing:
             logger.error("segments are missing: directory=%s offsets=[%d, %d)", self._directory, start, end)
         if self._is_replicated:
@@ -376,11 +381,7 @@ def _start_moved(before: PartitionState | None, now: PartitionState) -> bool:
 
 
 def _state_after(
-    old: PartitionState,
-    found: SegmentScan,
-    newest: Snapshot,
-    epochs: LeaderEpochs,
-    end: int,
+    old: PartitionState, found: SegmentScan, newest: Snapshot, epochs: LeaderEpochs, end: int
 ) -> PartitionState:
     """Return the state of the recovered log that ends at `end`. The log itself fills in the active segment."""
     start = min(old.log_start_offset, end)

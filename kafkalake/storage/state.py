@@ -31,7 +31,7 @@ SLOT_BYTES = 128
 STATE_BYTES = 2 * SLOT_BYTES
 _MAGIC = b"KLST"
 _PREFIX = struct.Struct("<4sI")
-_SLOT = struct.Struct("<qqqqqiqqiqqqq16sq")
+_SLOT = struct.Struct("<qqqqqiqq??xxqqqq16sq")
 assert _PREFIX.size + _SLOT.size == SLOT_BYTES
 _ATTEMPTS = 8
 
@@ -45,6 +45,7 @@ class PartitionState(NamedTuple):
     max_timestamp, max_timestamp_offset: largest timestamp (ms) ever appended and the base offset of the batch it is in; -1: none.
     active_created_ms: wall clock of the active segment's first append, 0: none.
     clean: the log was shut down cleanly, and nothing was written after this state.
+    was_cut: records are gone that this replica may be counted for, and it is not known that the controller has heard of it.
     boot_id: the kernel's boot id at the time of writing. The same boot has the same page cache.
     takeover_offset: the log end when this replica became the leader. While the high watermark is below it, the watermark of
     the leader before may have been larger. 0: it was not, as in files of earlier versions.
@@ -58,6 +59,7 @@ class PartitionState(NamedTuple):
     active_base_offset: int = 0
     active_position: int = 0
     clean: bool = False
+    was_cut: bool = False
     recovery_point: int = 0
     max_timestamp: int = -1
     max_timestamp_offset: int = -1
@@ -81,8 +83,7 @@ def decode_slot(slot: bytes) -> tuple[int, PartitionState] | None:
     if magic != _MAGIC or checksum != crc32c(body):
         return None
     sequence, *fields = _SLOT.unpack_from(body)
-    state = PartitionState(*fields)
-    return sequence, state._replace(clean=bool(state.clean))
+    return sequence, PartitionState(*fields)
 
 
 def decode_state(data: bytes) -> tuple[int, PartitionState] | None:

@@ -68,6 +68,8 @@ class FailingReplicas:
     def offline(self) -> tuple[()]:
         return ()
 
+    cut = offline
+
     async def follow(self, image: ClusterImage, rows: object) -> None:
         self.failures += 1
         if self.failures == 1:

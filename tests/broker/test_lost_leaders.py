@@ -1,9 +1,10 @@
-"""A leader whose log has lost records goes offline, and leads or follows again in a newer epoch only."""
+"""A replica whose log has lost records goes offline. It leads again in a newer epoch only, and counts for what it has."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from record_batches import simple_batch
 
 from kafkalake.broker.partitions.append_queue import AppendQueue
 from kafkalake.broker.partitions.followed_reads import FollowedReads
+from kafkalake.broker.partitions.leader_replicas import AskedReplica, FetchedReplica, ReplicaId
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend
@@ -32,39 +34,73 @@ from kafkalake.config.layers import Settings
 from kafkalake.errors import KafkaError, KafkaStorageError
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.ownership import Ownership
+from kafkalake.process.upkeep import Upkeep
+from kafkalake.storage.config import LogConfig
+from kafkalake.storage.log import Log
 from kafkalake.storage.log_events import NoEvents
 from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.replica_read import NEVER
+from kafkalake.storage.state import read_state
 
 TOPIC_ID = UUID(int=7)
 
 
 def rules(topic_id: UUID) -> ElectionRules:
-    return ElectionRules()
+    return ElectionRules(min_isr=2)
+
+
+class LeaderOfOne:
+    """Broker 1 as broker 0 sees it: the leader of the partition, which has not told its high watermark."""
+
+    def __init__(self, directory: Path) -> None:
+        self.log = Log.open(str(directory), LogConfig(), ManualClock())
+        self.counted_end = 0
+        """The end of the records that the follower has by its own word."""
+        self._appended = asyncio.Event()
+
+    def append(self) -> None:
+        batch = simple_batch([b"a"])
+        assert not isinstance(self.log.append([batch], 5)[0], KafkaError)
+        self._appended.set()
+
+    async def fetch(
+        self, leader_id: int, fetcher: int, asked: Mapping[ReplicaId, AskedReplica], *_: object
+    ) -> list[FetchedReplica]:
+        assert leader_id == 1
+        (replica, wanted), *_rest = asked.items()
+        self.counted_end = wanted.offset
+        while wanted.offset == self.log.log_end_offset:
+            self._appended.clear()
+            await self._appended.wait()
+        read = self.log.read_replica(wanted.offset, wanted.max_bytes, NEVER)
+        messages, base = memoryview(read.messages), read.segment_base_offset
+        return [FetchedReplica(replica, None, 0, 0, messages, base, read.ends_segment)]
 
 
 class Broker:
-    """Broker 0, which leads a partition of two replicas, on a disk that can fail."""
+    """Broker 0, which leads a partition of two replicas, or follows its `leader`, on a disk that can fail."""
 
-    def __init__(self, directory: Path) -> None:
-        clock = ManualClock()
+    def __init__(self, directory: Path, leader: LeaderOfOne | None = None, **config: str) -> None:
+        clock = self.clock = ManualClock()
         self.files = FaultyFiles()
         self.turns: list[Callable[[], object]] = []
         self.moved: list[int] = []
         ownership = Ownership(clock)
         ownership.renewed(clock.elapsed_ms(), 3_600_000)
         brokers = {each: BrokerRegistration(each, each + 1, UUID(int=each), (), is_fenced=False) for each in range(2)}
-        partitions = {TOPIC_ID: (PartitionRegistration(0, 5, (0, 1), (0, 1), partition_epoch=3),)}
+        leader_id = 0 if leader is None else 1
+        partitions = {TOPIC_ID: (PartitionRegistration(leader_id, 5, (0, 1), (0, 1), partition_epoch=3),)}
         self.image = ClusterImage("lake", version=1, brokers=brokers, partitions=partitions)
         self.topics = Topics(ClusterImage("lake"))
         purgatory = Purgatory(Timers(clock))
         self.queue = AppendQueue(
-            purgatory, self.turns.append, self._blocking, lambda partition: None, ownership, clock, self._fail
+            purgatory, self.turns.append, self.run_blocking, lambda partition: None, ownership, clock, self._fail
         )
-        row = SimpleNamespace(topic_id=str(TOPIC_ID), topic="clicks", config={}, partitions=1, created_at_ms=0)
+        row = SimpleNamespace(topic_id=str(TOPIC_ID), topic="clicks", config=config, partitions=1, created_at_ms=0)
         observer: Any = SimpleNamespace(
             partition_added=len_of, partition_resigned=len_of, partition_removed=len_of, partition_swapped=len_of
         )
-        leaders: Any = SimpleNamespace(fetch=never)
+        leaders: Any = SimpleNamespace(fetch=never) if leader is None else leader
         self.rows: list[TopicRow] = [row]  # type: ignore[list-item]
         self.replicas = Replicas(
             broker_id=0,
@@ -80,7 +116,7 @@ class Broker:
             observer=observer,
             changed=lambda name: None,
             moved=lambda topic, index: self.moved.append(index),
-            run_blocking=self._blocking,
+            run_blocking=self.run_blocking,
             later=lambda delay_ms, action: None,
             advance=self.queue.advance,
             leave=self.queue.leave,
@@ -89,7 +125,7 @@ class Broker:
     def _fail(self, partition: Partition) -> None:
         self.replicas.fail(partition)
 
-    async def _blocking(self, work: Callable[[], Any]) -> Any:
+    async def run_blocking(self, work: Callable[[], Any]) -> Any:
         return work()
 
     @property
@@ -106,7 +142,8 @@ class Broker:
 
     async def report(self) -> None:
         """Let the controller hear which replicas are offline, and follow what it decides."""
-        after = report_offline_logs(self.image, 0, 1, list(self.replicas.offline()), rules)
+        offline, cut = list(self.replicas.offline()), list(self.replicas.cut())
+        after = report_offline_logs(self.image, 0, 1, offline, rules, cut)
         self.image = replace(after, version=self.image.version + 1)
         await self.replicas.follow(self.image)
 
@@ -139,6 +176,96 @@ def test_a_leader_that_has_lost_records_follows_the_next_one_and_does_not_go_on_
         assert broker.replicas.fetchers.find((TOPIC_ID, 0)) is not None
         await broker.report()
         assert list(broker.replicas.offline()) == []
+        await broker.replicas.stop_following()
+
+    asyncio.run(run())
+
+
+def test_a_leader_that_has_lost_records_gives_way_without_another_append(tmp_path: Path) -> None:
+    """`flush.ms` is kept beside the appends, of which there may be no more."""
+
+    async def run() -> None:
+        broker = Broker(tmp_path, **{"flush.ms": "100"})
+        upkeep = Upkeep(
+            SimpleNamespace(topics=broker.topics, run_blocking=broker.run_blocking, append_queue=broker.queue),  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
+            broker.run_blocking,
+        )
+        await broker.replicas.follow(broker.image, broker.rows)
+        assert broker.produce() is None
+        broker.clock.advance(100)
+        broker.files.failing_syncs = 1
+        flushing = upkeep.flush_if_due()
+        assert flushing is not None
+        await flushing
+        assert (broker.partition, list(broker.replicas.offline())) == (None, [(TOPIC_ID, 0)])
+        assert upkeep.flush_if_due() is None
+
+    asyncio.run(run())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(1_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("never true")
+
+
+def test_a_follower_that_has_lost_what_its_leader_counts_is_not_eligible_when_it_is_back(tmp_path: Path) -> None:
+    """Its flush fails: what it has fetched before, and has not forced, is gone. Twice."""
+
+    async def run() -> None:
+        leader = LeaderOfOne(tmp_path / "leader")
+        broker = Broker(tmp_path / "logs", leader, **{"flush.messages": "2"})
+        (tmp_path / "logs").mkdir()
+        replica, here = (TOPIC_ID, 0), tmp_path / "logs" / "clicks-0"
+        await broker.replicas.follow(broker.image, broker.rows)
+        for number in (0, 2):
+            leader.append()
+            await until(lambda end=number + 1: leader.counted_end == end)  # type: ignore[misc]
+            broker.files.failing_syncs = 1
+            leader.append()
+            await until(lambda: list(broker.replicas.cut()) == [replica])
+            state = read_state(here)
+            assert (state.log_end_offset, state.was_cut) == (number, True)
+            await broker.replicas.reopen_failed()
+            assert list(broker.replicas.offline()) == [replica], "it still counts"
+            await broker.report()
+            registered = broker.image.partitions[TOPIC_ID][0]
+            assert (registered.isr, registered.elr, registered.offline) == ((1,), (), (0,))
+            await broker.replicas.reopen_failed()
+            assert (list(broker.replicas.offline()), list(broker.replicas.cut())) == ([], [])
+            assert not read_state(here).was_cut
+            await until(lambda end=number + 2: leader.counted_end == end)  # type: ignore[misc]
+            isr = replace(registered, isr=(0, 1), offline=(), partition_epoch=registered.partition_epoch + 1)
+            broker.image = replace(broker.image, version=broker.image.version + 1, partitions={TOPIC_ID: (isr,)})
+            await broker.replicas.follow(broker.image)
+        await broker.replicas.stop_following()
+
+    asyncio.run(run())
+
+
+def test_a_follower_whose_directory_is_gone_is_not_eligible_when_it_is_back(tmp_path: Path) -> None:
+    async def run() -> None:
+        leader = LeaderOfOne(tmp_path / "leader")
+        broker = Broker(tmp_path / "logs", leader)
+        (tmp_path / "logs").mkdir()
+        await broker.replicas.follow(broker.image, broker.rows)
+        broker.files.capacity_bytes = 0
+        leader.append()
+        await until(lambda: list(broker.replicas.offline()) == [(TOPIC_ID, 0)])
+        assert list(broker.replicas.cut()) == []
+        await broker.report()
+        assert broker.image.partitions[TOPIC_ID][0].elr == (0,), "it has what it had"
+        shutil.rmtree(tmp_path / "logs" / "clicks-0")
+        broker.files.capacity_bytes = None
+        await broker.replicas.reopen_failed()
+        assert list(broker.replicas.cut()) == [(TOPIC_ID, 0)]
+        await broker.report()
+        assert broker.image.partitions[TOPIC_ID][0].elr == ()
+        await broker.replicas.reopen_failed()
+        await until(lambda: leader.counted_end == 1)
         await broker.replicas.stop_following()
 
     asyncio.run(run())

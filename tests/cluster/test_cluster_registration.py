@@ -139,6 +139,7 @@ UNREGISTER: Change = partial(unregister_broker, broker_id=0, rules=two)
 RETURN: Change = partial(register_broker, broker=incarnation(0, 1), rules=two, is_clean=True)
 RETURN_LOSSY: Change = partial(register_broker, broker=incarnation(0, 1), rules=two, is_clean=False)
 OFFLINE: Change = partial(report_offline_logs, broker_id=0, broker_epoch=0, offline=[(TOPIC, 0)], rules=two)
+CUT: Change = partial(OFFLINE, cut=[(TOPIC, 0)])  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
@@ -164,6 +165,14 @@ OFFLINE: Change = partial(report_offline_logs, broker_id=0, broker_epoch=0, offl
         (OFFLINE, partition(0, "012", "012"), "1 12/-/- +1+1"),
         (OFFLINE, partition(0, "0", "0"), "none 0/-/- +1+1"),
         (OFFLINE, partition(0, "0", "0", offline="0"), "0 0/-/- +0+0"),
+        (OFFLINE, partition(1, "012", "10"), "1 1/0/- +0+1"),
+        (CUT, partition(1, "012", "10"), "1 1/-/- +0+1"),
+        (CUT, partition(1, "012", "1", elr="0"), "1 1/-/- +0+1"),
+        (CUT, partition(1, "012", "1", elr="0", offline="0"), "1 1/-/- +0+1"),
+        (CUT, partition(1, "012", "1", offline="0"), "1 1/-/- +0+0"),
+        (CUT, partition(0, "012", "0"), "none 0/-/0 +1+1"),  # it leads again, uncleanly, if nobody has more
+        (CUT, partition(-1, "012", "0", last="0", offline="0"), "none 0/-/0 +0+0"),
+        (CUT, partition(-1, "034", "0", elr="34", offline="0"), "none 3/4/- +0+1"),
     ],
 )
 def test_leaders_when_an_active_broker_goes(change: Change, before: PartitionRegistration, after: str) -> None:

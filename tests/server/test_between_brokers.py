@@ -184,7 +184,8 @@ def test_a_heartbeat_and_what_the_broker_may_do(served: Served) -> None:
         served.controller.answer = answer
         assert served.call(beat) == answer
     offline = frozenset({(TOPICS[0], 0), (TOPICS[0], 7), (TOPICS[1], 2)})
-    full = Heartbeat(7, 70, 9, wants_fence=True, wants_shutdown=True, offline=offline)
+    cut = frozenset({(TOPICS[0], 7)})
+    full = Heartbeat(7, 70, 9, wants_fence=True, wants_shutdown=True, offline=offline, cut=cut)
     served.call(lambda controller, _: controller.heartbeat(full))
     assert served.controller.calls == [(Heartbeat(7, 70, 5),)] * 2 + [(full,)]
 

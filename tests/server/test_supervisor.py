@@ -174,12 +174,15 @@ def test_children_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.touch()
     child = "from kafkalake.process.parent import end_with_parent\nend_with_parent()\n" + CHILD
+    child = child.replace(
+        "time.sleep", 'note("ready")\ntime.sleep'
+    )  # what it prints to a supervisor that is gone ends it, too
     script = (
         "import asyncio, sys\nfrom kafkalake.process.supervisor import Supervisor\n"
         f"command = [sys.executable, '-c', {child!r}, '0', {str(log)!r}, '']\n"
         "asyncio.run(Supervisor({0: command}, print).run(print))\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as supervisor:
-        wait_until(lambda: "started 0" in log.read_text())
+        wait_until(lambda: "ready 0" in log.read_text())
         supervisor.kill()
     wait_until(lambda: "stopped 0" in log.read_text())

@@ -37,6 +37,7 @@ CALLS: dict[str, Callable[[Log], Any]] = {
     "sealed_segments": lambda log: log.sealed_segments(),
     "delete_records_before": lambda log: log.delete_records_before(log.high_watermark),
     "raise_start": lambda log: log.raise_start(log.high_watermark),
+    "forget_cut": lambda log: log.forget_cut(),
     "enforce_retention": lambda log: log.enforce_retention(RetentionRule(True, 1, -1), {}),
     "adopt_rewritten": lambda log: log.adopt_rewritten([RewrittenSegment(0, 10, 1)]),
     "remove_deleted_files": lambda log: log.remove_deleted_files(),

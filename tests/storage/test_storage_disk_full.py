@@ -147,6 +147,73 @@ def test_a_failing_flush_keeps_what_an_earlier_one_has_forced(tmp_path: Path) ->
     assert numbers(open_log(tmp_path)) == list(range(number))
 
 
+def test_what_a_leader_counts_and_a_failing_flush_discards_is_told_until_it_is_known(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files, is_replicated=True)
+    log.append([batch(0), batch(1)], 0)  # type: ignore[list-item]
+    files.failing_syncs = 1
+    with pytest.raises(KafkaStorageError):
+        log.flush(counted_end=0)
+    assert (log.log_end_offset, log.was_cut) == (0, False)
+    log.append([batch(0), batch(1)], 0)  # type: ignore[list-item]
+    log.flush(counted_end=2)
+    log.append([batch(2)], 0)  # type: ignore[list-item]
+    files.failing_syncs = 1
+    with pytest.raises(KafkaStorageError):
+        log.flush(counted_end=2)
+    assert (log.log_end_offset, log.was_cut) == (2, False), "what was forced is there"
+    log.append([batch(2), batch(3)], 0)  # type: ignore[list-item]
+    files.failing_syncs = 1
+    with pytest.raises(KafkaStorageError):
+        log.flush(counted_end=3)
+    assert (log.log_end_offset, log.was_cut) == (2, True)
+    log.discard()
+    log = open_log(tmp_path, files=files, is_replicated=True)  # a kill comes before the controller knows
+    assert log.was_cut
+    log.close()
+    log = open_log(tmp_path, files=files, is_replicated=True)
+    assert log.was_cut
+    log.restart_at(7)
+    log.discard()
+    log = open_log(tmp_path, files=files, is_replicated=True)
+    assert (log.log_end_offset, log.was_cut) == (7, True)
+    files.fail_at_call = 0
+    with pytest.raises(KafkaStorageError):
+        log.forget_cut()
+    assert log.was_cut
+    files.fail_at_call = None
+    log.forget_cut()
+    log.discard()
+    assert not open_log(tmp_path, files=files, is_replicated=True).was_cut
+
+
+def test_a_kill_within_a_flush_that_discards_what_a_leader_counts_does_not_hide_it(tmp_path: Path) -> None:
+    """The process ends after each of its calls of the disk."""
+    ends = set()
+    for calls in range(12):
+        files, directory = FaultyFiles(), tmp_path / str(calls)
+        log = open_log(directory, files=files, is_replicated=True)
+        log.append([batch(0), batch(1)], 0)  # type: ignore[list-item]
+        files.failing_syncs, files.fail_at_call = 1, files.calls + calls
+        with pytest.raises(KafkaStorageError):
+            log.flush(counted_end=2)
+        log = open_log(directory, is_replicated=True)
+        assert log.was_cut or log.log_end_offset == 2
+        ends.add((log.log_end_offset, log.was_cut))
+    assert ends == {(2, False), (2, True), (0, True)}
+
+
+def test_a_close_that_cannot_force_its_records_discards_none(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files, is_replicated=True)
+    log.append([batch(0), batch(1)], 0)  # type: ignore[list-item]
+    files.failing_syncs = 1
+    with pytest.raises(KafkaStorageError):
+        log.close()
+    log = open_log(tmp_path, files=files, is_replicated=True)
+    assert (log.log_end_offset, log.was_cut) == (2, False)
+
+
 def test_records_found_after_a_kill_are_forced_as_the_topic_asks(tmp_path: Path) -> None:
     """A producer's retry is then a duplicate, which is acknowledged without an fsync."""
     files = FaultyFiles()

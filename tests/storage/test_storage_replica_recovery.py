@@ -46,11 +46,16 @@ def last_data(directory: Path) -> Path:
 
 
 def assert_copied_again(leader: Log, here: Path, clock: ManualClock, end: int) -> None:
-    """Assert that the log is cut at `end`, says so, at the next opening too, and is then copied on."""
+    """Assert that the log is cut at `end`, says so until that is known, at the next opening too, and is then copied on."""
+    for _ in range(2):
+        follower = open_follower(here, clock)
+        assert follower.was_cut
+        assert follower.log_end_offset == end
+        assert follower.high_watermark <= end
+        follower.discard()
     follower = open_follower(here, clock)
-    assert follower.was_cut
-    assert follower.log_end_offset == end
-    assert follower.high_watermark <= end
+    follower.forget_cut()
+    assert not follower.was_cut
     follower.discard()
     follower = open_follower(here, clock)
     assert follower.log_end_offset == end

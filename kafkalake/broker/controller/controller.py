@@ -105,7 +105,7 @@ class Controller:
         self._unsettled: ClusterImage | None = None
         self._lock = asyncio.Lock()
         self._heard_ms: dict[int, int] = {}
-        self._reported: dict[int, tuple[int, frozenset[TopicIdPartition]]] = {}
+        self._reported: dict[int, tuple[int, frozenset[TopicIdPartition], frozenset[TopicIdPartition]]] = {}
         """By broker, its epoch and the replicas that it had no log of in its last heartbeat."""
         self._progress: dict[int, Followed] = {}
 
@@ -286,11 +286,16 @@ class Controller:
         if not broker.is_active and is_caught_up and not heartbeat.wants_fence:
             await self.change(lambda now: unfence_broker(now, broker_id, epoch, self._rules), [])
             logger.info("broker unfenced broker=%d", broker_id)
-        await self.report_offline(broker_id, epoch, heartbeat.offline)
+        await self.report_offline(broker_id, epoch, heartbeat.offline, heartbeat.cut)
         return HeartbeatAnswer(is_caught_up, (self._image or image).brokers[broker_id].is_fenced, False)
 
     async def attend_here(
-        self, broker_epoch: int, offline: frozenset[TopicIdPartition], *, wants_fence: bool = False
+        self,
+        broker_epoch: int,
+        offline: frozenset[TopicIdPartition],
+        cut: frozenset[TopicIdPartition] = frozenset(),
+        *,
+        wants_fence: bool = False,
     ) -> None:
         """Do for the controller's own broker what the heartbeat of another one does: the controller before may have fenced it.
 
@@ -300,13 +305,22 @@ class Controller:
         if here is not None and here.is_fenced and not here.is_shutting_down and not wants_fence:
             await self.change(lambda now: unfence_broker(now, self._broker_id, broker_epoch, self._rules), [])
             logger.info("broker unfenced broker=%d", self._broker_id)
-        await self.report_offline(self._broker_id, broker_epoch, offline)
+        await self.report_offline(self._broker_id, broker_epoch, offline, cut)
 
-    async def report_offline(self, broker_id: int, epoch: int, offline: frozenset[TopicIdPartition]) -> None:
-        """Take note of all replicas of a broker that have no log. Raise as `change`, nothing if they are known."""
-        if self._reported.get(broker_id) != (epoch, offline):
-            await self.change(lambda now: report_offline_logs(now, broker_id, epoch, offline, self._rules), [])
-            self._reported[broker_id] = epoch, offline
+    async def report_offline(
+        self,
+        broker_id: int,
+        epoch: int,
+        offline: frozenset[TopicIdPartition],
+        cut: frozenset[TopicIdPartition] = frozenset(),
+    ) -> None:
+        """Take note of all replicas of a broker that have no log, and of those that have lost records.
+
+        Raise as `change`, nothing if they are known.
+        """
+        if self._reported.get(broker_id) != (epoch, offline, cut):
+            await self.change(lambda now: report_offline_logs(now, broker_id, epoch, offline, self._rules, cut), [])
+            self._reported[broker_id] = epoch, offline, cut
 
     def _heard(self, heartbeat: Heartbeat, image: ClusterImage) -> None:
         now_ms = self._heard_ms[heartbeat.broker_id] = self._clock.monotonic_ms()

@@ -309,8 +309,8 @@ class Membership:
     async def _attend_here(self) -> None:
         """Have the controller here do for this broker what it does for others at their heartbeats."""
         try:
-            offline = frozenset(self._replicas.offline())
-            await self.controller.attend_here(self._epoch, offline, wants_fence=not self._is_listening)
+            offline, cut = frozenset(self._replicas.offline()), frozenset(self._replicas.cut())
+            await self.controller.attend_here(self._epoch, offline, cut, wants_fence=not self._is_listening)
         except KafkaLakeError as error:
             logger.warning("broker not attended to by the controller here error=%s", error)
 
@@ -319,14 +319,14 @@ class Membership:
             assert self._here is not None
             await self.others.controller.register_controller(as_controller(self._here))
             return HeartbeatAnswer(True, False, False)
-        offline = frozenset(self._replicas.offline())
         return await self.others.controller.heartbeat(
             Heartbeat(
                 self._broker_id,
                 self._epoch,
                 self._replicas.version,
                 wants_fence=self._is_ending or not self._is_listening,
-                offline=offline,
+                offline=frozenset(self._replicas.offline()),
+                cut=frozenset(self._replicas.cut()),
             )
         )
 

@@ -21,6 +21,7 @@ from kafkalake.errors import KafkaError
 class Heartbeat:
     """A broker's sign of life. version: of the image that it has applied. offline: all its replicas that have no log.
 
+    cut: those of them that have lost records for which they may be counted.
     wants_fence: it does not serve yet, or no longer. wants_shutdown: it asks to be relieved of leaderships, so that it can stop.
     """
 
@@ -30,6 +31,7 @@ class Heartbeat:
     wants_fence: bool = False
     wants_shutdown: bool = False
     offline: frozenset[TopicIdPartition] = frozenset()
+    cut: frozenset[TopicIdPartition] = frozenset()
 
 
 class HeartbeatAnswer(NamedTuple):
@@ -46,7 +48,7 @@ class HeartbeatAnswer(NamedTuple):
 class EarlierRun(NamedTuple):
     """The end of this broker's last process: the broker epoch noted when all logs were closed in order, -1 if they were not.
 
-    is_cut: recovery has removed bytes of a log that may have been acknowledged, or a log is missing.
+    is_cut: bytes of a log are gone that may have been acknowledged, or a log is missing.
     """
 
     epoch: int = -1

@@ -111,12 +111,13 @@ class Follower:
 
     def _append(self, fetched: FetchedReplica) -> None:
         log = self.log
+        counted_end = log.log_end_offset
         if (
             fetched.segment_base_offset >= 0 and fetched.whole is None
         ):  # without messages too: the leader may have begun the next segment
             log.append_replica(fetched.messages, fetched.segment_base_offset, ends_segment=fetched.ends_segment)
         if log.flush_due():
-            log.flush()
+            log.flush(counted_end)
         log.advance_high_watermark(min(fetched.high_watermark, log.log_end_offset))
         self.is_in_sync = fetched.high_watermark <= log.log_end_offset
         start = min(fetched.log_start_offset, log.high_watermark)

@@ -67,11 +67,13 @@ class LogDirectory:
         *,
         taking_over: bool = False,
         is_replicated: bool = False,
+        is_counted: bool = False,
     ) -> Log:
         """Open a partition's log, creating it if missing. `swapped` as in `Log.open`.
 
         A directory of an earlier topic with the same name is retired. taking_over: the last owner of the log may still run.
-        is_replicated: other brokers have replicas. Raise `KafkaStorageError` if the log cannot be opened.
+        is_replicated: other brokers have replicas. is_counted: as in `Log.open`.
+        Raise `KafkaStorageError` if the log cannot be opened.
         """
         path = self.path(topic, index)
         try:
@@ -87,15 +89,20 @@ class LogDirectory:
         files = self._open_files
         events = self._events and self._events(topic, topic_id, index)
         log = Log.open(
-            str(path), config, self._clock, files.files, files, swapped, topic_id, events, is_replicated=is_replicated
+            str(path),
+            config,
+            self._clock,
+            files.files,
+            files,
+            swapped,
+            topic_id,
+            events,
+            is_replicated=is_replicated,
+            is_counted=is_counted,
         )
         if taking_over:
             begin_leadership(log)
         return log
-
-    def has_log(self, topic: str, index: int, topic_id: UUID) -> bool:
-        """Return whether the directory of a partition is there. Raise `OSError` or `LakeError` if it cannot be read."""
-        return read_topic_id(self.path(topic, index), self._open_files.files) == topic_id
 
     def offline(self, topic: str, index: int, config: LogConfig) -> Log:
         """Return a placeholder for a log that could not be opened, see `Log.offline`."""

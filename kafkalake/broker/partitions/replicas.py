@@ -129,6 +129,8 @@ class Replicas:
         self._lock = asyncio.Lock()
         self._failed_in: dict[ReplicaId, int] = {}
         """By replica whose log has failed while it led, the leader epoch."""
+        self._cut: set[ReplicaId] = set()
+        """The replicas that are offline until the cluster no longer counts them for records that they have lost."""
 
     # At the broker's start
 
@@ -150,6 +152,18 @@ class Replicas:
         """Return the replicas whose log could not be opened, or has failed."""
         return self._idle.failed
 
+    def cut(self) -> Iterable[ReplicaId]:
+        """Return those of `offline` that have lost records for which they may be counted."""
+        return [each for each in self._idle.failed if each in self._cut]
+
+    async def forget_cuts(self) -> None:
+        """Note in the logs that have lost records that the controller knows, as this broker has registered with that."""
+        for log in [each for each in self.open_logs() if each.was_cut]:
+            try:
+                await self._run_blocking(log.forget_cut)
+            except KafkaStorageError as error:  # it is told again at the next start
+                logger.warning("not noted that lost records are known directory=%s error=%s", log.directory, error)
+
     @property
     def fetchers(self) -> Fetchers:
         """The replicas that follow a leader."""
@@ -165,6 +179,8 @@ class Replicas:
     def _log_failed(self, follower: Follower, error: KafkaError) -> None:
         """Take a follower offline whose log has failed."""
         logger.error("replica offline partition=%s error=%s", follower.name, error)
+        if follower.log.was_cut:
+            self._cut.add(follower.replica)
         follower.log.discard()
         self._idle.keep(follower.replica, error)
 
@@ -239,17 +255,35 @@ class Replicas:
         is_new = not has_log and self._fetchers.find(change.replica) is None
         return is_new and self._broker_id in change.registered.replicas
 
-    async def _open(self, changes: Sequence[ReplicaChange]) -> None:
-        """Open the logs of replicas that are new here. One that cannot be opened is offline."""
+    async def _open(self, changes: Sequence[ReplicaChange], *, is_new: bool = True) -> None:
+        """Open the logs of replicas, new here or offline. One that cannot be opened is offline."""
         expiration_ms = self._settings().broker.producer_id_expiration_ms
         configs = {each.topic: log_config(each.topic.config, expiration_ms) for each in changes}
 
         def opening(each: ReplicaChange) -> LogWork:
             topic, number, registered = each
             here = topic.name, number, topic.topic_id, configs[topic]
-            return each.replica, partial(self._logs.open, *here, is_replicated=len(registered.replicas) > 1)
+            is_counted = not is_new and registered.counts(self._broker_id)
+            is_replicated = len(registered.replicas) > 1
+            return each.replica, partial(
+                self._logs.open, *here, is_replicated=is_replicated, is_counted=is_counted and is_replicated
+            )
 
         await self._idle.work([opening(each) for each in changes])
+        await self._hold_cut(changes)
+
+    async def _hold_cut(self, changes: Sequence[ReplicaChange]) -> None:
+        """Keep replicas offline that have lost records and are still counted for them: the next heartbeat tells it."""
+        opened = [(each, log) for each in changes if (log := self._idle.find(each.replica)) is not None]
+        forgotten = []
+        for change, log in opened:
+            self._cut.discard(change.replica)
+            if log.was_cut and change.registered.counts(self._broker_id) and len(change.registered.replicas) > 1:
+                self._cut.add(change.replica)
+                self._idle.keep(change.replica, KafkaStorageError("it has lost records, which is not known to all yet"))
+            elif log.was_cut:
+                forgotten.append((change.replica, log.forget_cut))
+        await self._idle.work(forgotten)
 
     async def _take_over(self, changes: Sequence[ReplicaChange]) -> None:
         """Begin the epochs in which this broker is to lead, durably. A log that fails is offline."""
@@ -366,7 +400,7 @@ class Replicas:
             ]
             changes = [each for each in changes if self._may_reopen(each)]
             await self.missing.stop([each.replica for each in changes])
-            await self._open(changes)
+            await self._open(changes, is_new=False)
             reopened = [each for each in changes if not self._idle.has_failed(each.replica)]
             for change in reopened:
                 self._failed_in.pop(change.replica, None)

@@ -71,6 +71,7 @@ class BrokerHeartbeatRequest(Message):
     want_shut_down: bool = False
     offline_log_dirs: Sequence[UUID] | None = ()
     offline_topics: Sequence[OfflineTopic] = ()
+    cut_topics: Sequence[OfflineTopic] = ()
 
 
 class BrokerHeartbeatResponse(Response):

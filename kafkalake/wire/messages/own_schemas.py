@@ -76,9 +76,10 @@ class OfflineTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeartbeatRequest(KafkasBrokerHeartbeatRequest):
-    """Kafka's, with single replicas that are offline. Kafka's broker loses whole directories."""
+    """Kafka's, with single replicas that are offline, and those that have lost records. Kafka's broker loses whole directories."""
 
     offline_topics: tuple[OfflineTopic, ...] = field(metadata={"tag": OWN_FROM}, default=())
+    cut_topics: tuple[OfflineTopic, ...] = field(metadata={"tag": OWN_FROM + 1}, default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
