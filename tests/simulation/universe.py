@@ -24,6 +24,7 @@ from uuid import UUID
 from simulation.network import Link, Network, PeerTransport
 from simulation.processes import PROCESS, Killed, Process
 
+from kafkalake.broker import broker as broker_module
 from kafkalake.cluster.image import NO_LEADER, PartitionRegistration
 from kafkalake.storage import log_segments, recovery
 
@@ -276,7 +277,7 @@ class Universe:
         asyncio.set_event_loop(self.loop)
         task = self.loop.create_task(main, context=self.context)
         with ExitStack() as stack:
-            for module in (recovery, log_segments):
+            for module in (recovery, log_segments, broker_module):
                 stack.enter_context(patch.object(module, "boot_id", _boot_id))
             try:
                 while True:
