@@ -58,8 +58,10 @@ class LogSegments:
         for name in listing.superseded:
             self.deleted.add(f"{directory}/{name}", access.config.file_delete_delay_ms)
         self.durability = Durability(directory, access.clock, open_files, state.recovery_point)
-        for segment in self.listed.ending_above(state.recovery_point, state.log_end_offset):
-            self.durability.segment_began(segment.path)
+        if not recovered.intact or state.recovery_point < state.log_end_offset:
+            # One that ends at the recovery point may have been sealed after its records were forced.
+            for segment in self.listed.ending_from(state.recovery_point, state.log_end_offset):
+                self.durability.segment_began(segment.path)
         self.durability.appended(state.log_end_offset - state.recovery_point)
         self._state_file = StateFile(f"{directory}/{STATE_FILE}", open_files, recovered.sequence)
         self._is_touched = not recovered.intact

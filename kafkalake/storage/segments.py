@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
@@ -191,11 +191,10 @@ class Segments:
             active = None
         return SegmentsInOrder(self, bases, active)
 
-    def ending_above(self, offset: int, log_end_offset: int) -> Iterator[Segment]:
-        """Yield the segments, including the active one, with offsets at or above `offset`."""
-        if offset < log_end_offset:
-            first = max(0, bisect_right(self.bases, offset) - 1)
-            yield from map(self.sealed, self.bases[first:])
+    def ending_from(self, offset: int, log_end_offset: int) -> Iterator[Segment]:
+        """Yield the segments, including the active one, that end at or above `offset`."""
+        ends = [*self.bases[1:], log_end_offset if self.active is None else self.active.base_offset]
+        yield from map(self.sealed, self.bases[bisect_left(ends, offset) :])
         if self.active is not None:
             yield self.active
 

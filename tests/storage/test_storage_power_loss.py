@@ -134,6 +134,37 @@ def test_aborted_records_are_never_shown_after_a_power_failure(
 
 
 @pytest.mark.parametrize("seed", range(12))
+def test_what_was_sealed_after_its_records_were_forced_is_forced_by_the_next_process(
+    memory_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill comes between the seal, which writes a footer and ends the indexes, and the loss of power."""
+    files = ForgetfulFiles()
+    log = open_log(memory_path, ManualClock(), files)
+    aborted = range(12)  # the end of their index crosses the border of a sector
+    for sequence in aborted:
+        append(log, simple_batch([b"x"], producer_id=4, epoch=0, sequence=sequence, transactional=True))
+        log.append_control(EndMarker(4, 0, ABORT, 0), 0)
+    log.advance_high_watermark(log.log_end_offset)
+    log.flush()
+    log.roll()
+    log.discard()
+    log = open_log(memory_path, ManualClock(), files)
+    for _ in range(2):
+        append(log, simple_batch([b"y"]))
+        log.flush()
+    files.sync(files.open(f"{memory_path}/state", write=True))
+    files.lose_power(Random(seed))
+    boot_into(monkeypatch, 1)
+    log = open_log(memory_path)
+    assert [entry.first_offset for entry in log.aborted_transactions(0, log.log_end_offset)] == [
+        2 * each for each in aborted
+    ]
+    damaged = {Path(problem.file).suffix for problem in verify_partition(memory_path)}
+    assert not damaged & {".arrow", ".txnindex"}
+    assert all(rows_of(log.read(offset, 1, log.log_end_offset)) for offset in range(0, log.log_end_offset, 2))
+
+
+@pytest.mark.parametrize("seed", range(12))
 def test_deleted_records_stay_deleted_where_nothing_else_was_forced(
     memory_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
