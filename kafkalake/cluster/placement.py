@@ -49,6 +49,11 @@ def check_factor(image: ClusterImage, replication_factor: int) -> None:
         ) from None
 
 
+def factor_of(partitions: Sequence[PartitionRegistration]) -> int:
+    """Return the replicas of a partition that is added to a topic: as many as its first one has, as in Kafka."""
+    return len(partitions[0].replicas)
+
+
 def place(
     image: ClusterImage,
     count: int,

@@ -13,14 +13,18 @@ from kafkalake.metadata.tables.schemas import PartitionRow, TopicRow
 def with_topics_of(
     image: ClusterImage, topics: Iterable[TopicRow], partitions: Iterable[PartitionRow], broker_id: int
 ) -> ClusterImage:
-    """Return the next version, with exactly the topics of the table `topics`; the same image if it has them.
+    """Return the next version, with no topic that the table `topics` does not have; the same image if that changes nothing.
 
-    A topic that the image does not have, or has with fewer partitions, is from a lake without a control table, or its creation was
-    interrupted. Such a partition has one replica and no leader yet. The replica is on the broker that has published the partition.
-    One that was never published is where the others are, on `broker_id` if there are none.
+    It has all topics and partitions of the table if the lake had no control table. Else those that it lacks are of an interrupted
+    change, which the controller finishes or undoes, unless they were published: then the control table is an older one. A partition
+    that is added has one replica and no leader yet. The replica is on the broker that has published the partition. One that was
+    never published is where the others are, on `broker_id` if there are none.
     """
     published = {(row.topic_id, row.partition): row for row in partitions}
     where = min((row.leader for row in published.values()), default=broker_id)
+    ends: dict[str, int] = {}
+    for topic_id, index in published:
+        ends[topic_id] = max(ends.get(topic_id, 0), index + 1)
 
     def registered(topic_id: str, index: int) -> PartitionRegistration:
         row = published.get((topic_id, index))
@@ -30,8 +34,10 @@ def with_topics_of(
     together = {}
     for row in topics:
         known = image.partitions.get(UUID(row.topic_id), ())
-        more = (registered(row.topic_id, index) for index in range(len(known), row.partitions))
-        together[UUID(row.topic_id)] = (*known, *more)
+        end = min(row.partitions, ends.get(row.topic_id, 0)) if image.version else row.partitions
+        if known or end:
+            more = (registered(row.topic_id, index) for index in range(len(known), end))
+            together[UUID(row.topic_id)] = (*known, *more)
     if together == image.partitions:
         return image
     return replace(image, version=image.version + 1, topics_version=image.topics_version + 1, partitions=together)

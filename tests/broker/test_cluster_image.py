@@ -65,8 +65,14 @@ def test_what_an_interrupted_change_left_in_one_table_is_brought_together() -> N
     rows = [TopicRow("kept", kept, 2, {}, 0), TopicRow("created", created, 1, {}, 0)]
     together = with_topics_of(image, rows, [], 0)
     assert together.topics_version == image.topics_version + 1
-    new = PartitionRegistration(NO_LEADER, -1, (0,), (0,))
-    assert together.partitions == {UUID(kept): (sole_replica(2, 5), new), UUID(created): (new,)}
+    assert together.partitions == {UUID(kept): (sole_replica(2, 5),)}, "the controller adds what is right for the topic"
+    served = [
+        PartitionRow(topic, topic_id, index, 3, 7, (3,), (3,), 0, 10, 10, 10)
+        for topic, topic_id, index in (("kept", kept, 1), ("created", created, 0))
+    ]
+    together = with_topics_of(image, rows, served, 0)  # of a control table that is older than what Delta has
+    again = PartitionRegistration(NO_LEADER, 7, (3,), (3,))
+    assert together.partitions == {UUID(kept): (sole_replica(2, 5), again), UUID(created): (again,)}
 
 
 def test_a_change_makes_the_next_version_and_leaves_the_one_before() -> None:

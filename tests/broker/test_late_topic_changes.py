@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import TypeVar
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from broker.controller_term import Term
 from kafkalake.broker.admin.topic_tables import TopicTables
 from kafkalake.broker.partitions.topic_rows import topic_of
 from kafkalake.broker.partitions.topics import Topics
-from kafkalake.cluster.image import PartitionRegistration
+from kafkalake.cluster.image import BrokerRegistration, PartitionRegistration
 from kafkalake.cluster.topic_changes import create_topics
 from kafkalake.config.layers import Settings
 from kafkalake.errors import NotControllerError
@@ -53,6 +54,7 @@ CHANGES = {
     "creation": create(NEW),
     "deletion": delete(THERE),
     "settings": alter(THERE, **{"min.insync.replicas": "2"}),
+    "partitions": lambda store, epoch: store.alter_topic(replace(row_of(THERE), partitions=2), epoch),
 }
 
 
@@ -63,7 +65,9 @@ class Broker:
         self.term = Term() if first is None else Term(broker_id=1, store=first.store)
         self.store = DeltaMetadataStore(lake)
         self.topics = Topics(self.term.newest)
-        self.tables = TopicTables(self.store, self.term.controller, self.topics, lambda: SETTINGS, self._run_blocking)
+        self.tables = TopicTables(
+            self.store, self.term.controller, self.topics, lambda: SETTINGS, self._run_blocking, Random(1)
+        )
         self.go_on = asyncio.Event()
         self._is_stopped = asyncio.Event()
         self._calls_left: int | None = None
@@ -147,6 +151,8 @@ def test_a_late_cleanup_of_a_deposed_controller_is_refused(tmp_path: Path) -> No
 def test_a_late_change_before_the_successor_has_read_the_rows_is_seen_by_it(tmp_path: Path, late: Change) -> None:
     async def run() -> None:
         first = Broker(tmp_path)
+        here = BrokerRegistration(0, 1, UUID(int=5), (), is_fenced=False)
+        await first.term.controller.change(lambda now: replace(now, version=now.version + 1, brokers={0: here}))
         await first.create(THERE)
         await first.create(OTHER)
         begun = await first.stop_in(first.tables.change_rows(late))
@@ -161,7 +167,9 @@ def test_a_late_change_before_the_successor_has_read_the_rows_is_seen_by_it(tmp_
         assert rows.keys() == versions == ({OTHER} if late is CHANGES["deletion"] else {THERE, OTHER})
         followed = version + (late is not CHANGES["creation"])
         assert second.term.newest.version == followed
-        assert second.term.rows == ([rows[THERE]] if late is CHANGES["settings"] else [])
+        is_followed = late in (CHANGES["settings"], CHANGES["partitions"])
+        assert second.term.rows == ([rows[THERE]] if is_followed else [])
+        assert THERE not in rows or rows[THERE].partitions == len(second.term.newest.partitions[THERE])
         if late is CHANGES["settings"]:
             topic = second.topics.topic("topic-1")
             topic.overrides = topic_of(rows[THERE], SETTINGS).overrides

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
+from random import Random
 from unittest.mock import AsyncMock
 from uuid import UUID
 
@@ -22,7 +24,7 @@ from kafkalake.cluster.controller_election import claim
 from kafkalake.cluster.image import BrokerRegistration, PartitionRegistration
 from kafkalake.cluster.topic_changes import create_topics
 from kafkalake.config.layers import Settings
-from kafkalake.errors import KafkaStorageError, NotControllerError
+from kafkalake.errors import InvalidPartitionsError, KafkaStorageError, NotControllerError
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.world import World
 
@@ -55,6 +57,7 @@ class Lake:
             self.served,
             lambda: SETTINGS,
             lambda work: asyncio.to_thread(work),
+            Random(1),
         )
 
     def add_row(self, topic_id: UUID) -> None:
@@ -64,9 +67,9 @@ class Lake:
         partitions = {topic_id: (PartitionRegistration(0, 0, (0,), (0,)),)}
         self.term.store.commit(create_topics(self.term.newest, partitions, 0))
 
-    async def register(self) -> None:
-        here = BrokerRegistration(0, 1, UUID(int=9), (), is_fenced=False)
-        await self.term.controller.change(lambda now: replace(now, version=now.version + 1, brokers={0: here}))
+    async def register(self, *broker_ids: int) -> None:
+        brokers = {each: BrokerRegistration(each, 1, UUID(int=9 + each), (), is_fenced=False) for each in broker_ids}
+        await self.term.controller.change(lambda now: replace(now, version=now.version + 1, brokers=brokers))
         self.served.apply(self.term.newest)
 
     def elect(self, broker_id: int) -> None:
@@ -108,6 +111,71 @@ def test_topics_of_one_table_alone_are_removed() -> None:
             await lake.tables.bring_together()
             assert lake.topics() == ({LIVE}, {LIVE})
         assert lake.tables.are_together
+
+    asyncio.run(run())
+
+
+def test_partitions_of_a_row_alone_are_added_with_the_replicas_of_the_others() -> None:
+    async def run() -> None:
+        lake = Lake()
+        await lake.register(0, 1)
+        lake.add_row(LIVE)
+        partitions = {LIVE: (PartitionRegistration(0, 0, (0, 1), (0, 1)),)}
+        lake.term.store.commit(create_topics(lake.term.newest, partitions, 0))
+        (row,) = lake.store.load_topics()
+        lake.store.alter_topic(replace(row, partitions=3))
+        for _ in range(2):
+            await lake.tables.bring_together()
+            found = lake.term.newest.partitions[LIVE]
+            assert [sorted(each.replicas) for each in found] == [[0, 1]] * 3
+            assert lake.tables.are_together
+        version = lake.term.newest.version
+        await lake.tables.bring_together()
+        assert lake.term.newest.version == version
+
+    asyncio.run(run())
+
+
+def test_partitions_that_cannot_be_placed_hold_up_nothing_else() -> None:
+    async def run() -> None:
+        lake = Lake()
+        await lake.register(0)
+        lake.add_row(LIVE)
+        partitions = {LIVE: (PartitionRegistration(0, 0, (0, 1), (0, 1)),)}
+        lake.term.store.commit(create_topics(lake.term.newest, partitions, 0))
+        (row,) = lake.store.load_topics()
+        lake.store.alter_topic(replace(row, partitions=2))
+        await lake.tables.bring_together()
+        assert lake.tables.are_together
+        assert len(lake.term.newest.partitions[LIVE]) == 1
+        await lake.register(0, 1)
+        await lake.tables.bring_together()
+        assert len(lake.term.newest.partitions[LIVE]) == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_how_many_partitions_a_topic_may_have_is_no_answer_of_a_deposed_controller(count: int) -> None:
+    """Neither that it has as many, nor that it may have them."""
+
+    async def run() -> None:
+        lake = Lake()
+        await lake.register(0)
+        lake.add_row(LIVE)
+        lake.add_version(LIVE)
+        (row,) = lake.store.load_topics()
+        topic, admin = topic_of(row, SETTINGS), lake.admin()
+        lake.served.apply(lake.term.newest, [topic])
+        growing = partial(admin.add_partitions, topic, count, None, timeout_ms=1_000, validate_only=True)
+        if count == 1:
+            with pytest.raises(InvalidPartitionsError):
+                await growing()
+        else:
+            await growing()
+        lake.elect(1)
+        with pytest.raises(NotControllerError):
+            await growing()
 
     asyncio.run(run())
 
@@ -177,7 +245,7 @@ def test_a_creation_does_not_go_on_in_a_later_term() -> None:
                 lake.term.controller.resign()
                 lake.term.controller.activate(lake.term.newest)
 
-        await lake.register()
+        await lake.register(0)
         admin = lake.admin(lose_a_term)
         with pytest.raises(NotControllerError):
             await admin.create(NewTopic("new"), timeout_ms=5_000)
@@ -231,7 +299,7 @@ def test_settings_that_do_not_change_are_those_of_the_newest_version() -> None:
 def test_each_change_of_a_row_has_the_epoch_of_the_controller(change: str) -> None:
     async def run() -> None:
         lake = Lake()
-        await lake.register()
+        await lake.register(0)
         lake.add_row(LIVE)
         lake.add_version(LIVE)
         (row,) = lake.store.load_topics()

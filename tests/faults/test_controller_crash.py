@@ -1,16 +1,17 @@
-"""A broker is killed at each step of a registration, an election, a creation, a deletion and the load of a coordinator: life goes
-on, and it comes back.
+"""A broker is killed at each step of a registration, an election, a creation, a growth, a deletion and the load of a coordinator:
+life goes on, and it comes back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from kafka_reference import BROKERS, BrokerFailed, Cluster, Kafkalake, kafkalake_cluster
 from long_runs import first_of
 from waiting import wait_until
@@ -127,6 +128,21 @@ def test_a_creation_is_whole_or_repeated(cluster: Brokers, step: str) -> None:
     cluster.restart_killed()
     create(cluster, f"after-{step}")
     cluster.check(f"created-{step}", f"after-{step}")
+
+
+def test_partitions_that_a_row_alone_has_are_added_by_the_next_controller(cluster: Brokers) -> None:
+    """With as many replicas as the others: `check` waits for them."""
+    create(cluster, "grown")
+    controller = cluster.controller
+    cluster.arm("topic-row-grown", controller)
+    admin, wanted = cluster.admin(), [NewPartitions("grown", 5)]
+    with suppress(KafkaException, TimeoutError):
+        admin.create_partitions(wanted, operation_timeout=10, request_timeout=4)["grown"].result(6)
+    wait_until(lambda: cluster.killed() == [controller])
+    cluster.restart_killed()
+    for number in range(BROKERS):
+        wait_until(lambda number=number: len(cluster.topics(number)["grown"].partitions) == 5)  # type: ignore[misc]
+    cluster.check("grown")
 
 
 @pytest.mark.parametrize("step", first_of(["topic-row-deleted", "version-committed"], 1))

@@ -23,7 +23,6 @@ from kafkalake.broker.admin.topic_plans import (
     TopicPlans,
     check_not_internal,
     check_not_protected,
-    factor_of,
     parse_overrides,
 )
 from kafkalake.broker.admin.topic_tables import TopicTables, is_resized, with_settings, without_topic
@@ -35,8 +34,8 @@ from kafkalake.broker.partitions.topic_rows import overrides_as_text, topic_row
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.election import Election
 from kafkalake.cluster.image import NO_LEADER, ClusterImage, TopicIdPartition
-from kafkalake.cluster.placement import NewTopics, place
-from kafkalake.cluster.topic_changes import add_partitions, create_topics
+from kafkalake.cluster.placement import NewTopics
+from kafkalake.cluster.topic_changes import create_topics
 from kafkalake.config.layers import Settings, changed_values
 from kafkalake.config.setting import Value
 from kafkalake.errors import (
@@ -87,7 +86,7 @@ class TopicAdmin:
         self._world = world
         self._settings = settings
         self._later = later
-        self._tables = TopicTables(store, controller, topics, settings, run_blocking)
+        self._tables = TopicTables(store, controller, topics, settings, run_blocking, world.random)
         self._reach = reach
         self._auto_created = TokenBucket(
             world.clock, lambda: settings().broker.auto_create_topics_partitions_per_second
@@ -174,8 +173,14 @@ class TopicAdmin:
         validate_only: bool = False,
     ) -> None:
         """Increase a topic's partitions to `count`. Raise `InvalidTopicError` if the topic is internal, otherwise as `create`."""
-        self.plans.check_more(topic, count, assignments)
-        if not validate_only:
+        try:
+            self.plans.check_more(topic, count, assignments)
+        except KafkaError:
+            await self._controller.confirm()  # a deposed controller has the partitions of before
+            raise
+        if validate_only:
+            await self._controller.confirm()
+        else:
             await self._changes.finish(self._add_partitions(topic, count, assignments), timeout_ms)
 
     async def alter_config(
@@ -350,14 +355,9 @@ class TopicAdmin:
             raise InvalidPartitionsError(f"Topic already has {first} partition(s).")
         self.plans.check_room(topic.name, count - first)
         row = topic_row(topic, count)
-
-        def grow(image: ClusterImage) -> ClusterImage:
-            existing, random = image.partitions[topic.topic_id], self._world.random
-            more = assignments or place(image, count - first, factor_of(topic), random, existing)
-            return add_partitions(image, topic.topic_id, more, image.topics_version + 1)
-
         await self._tables.change_rows(lambda store, epoch: store.alter_topic(row, epoch))
-        await self._controller.change(grow, [row])
+        self._reach(ControllerStep.ROW_GROWN)
+        await self._tables.add_partitions(row, assignments)
         logger.info("partitions added topic=%s partitions=%d", topic.name, count)
         if topic.config.delay_levels:
             await self._follow_levels()

@@ -9,7 +9,7 @@ from kafkalake.broker.admin.level_topics import LEVELS, check_not_level, check_o
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topic_names import check_topic_name, collision_key
 from kafkalake.broker.partitions.topics import Topic, Topics
-from kafkalake.cluster.placement import check_factor
+from kafkalake.cluster.placement import check_factor, factor_of
 from kafkalake.cluster.topic_changes import Assignment, new_partitions
 from kafkalake.config.delay_levels import check_delays
 from kafkalake.config.layers import Settings
@@ -147,10 +147,10 @@ class TopicPlans:
                     f"Attempted to add {count - have} additional partition(s), but {len(assignments)} assignment(s) "
                     "were specified."
                 )
-            check_assignments(assignments, self._topics.image.brokers, factor_of(topic))
+            check_assignments(assignments, self._topics.image.brokers, factor_of(topic.registrations))
             new_partitions(self._topics.image, assignments, first=have)
         else:
-            check_factor(self._topics.image, factor_of(topic))
+            check_factor(self._topics.image, factor_of(topic.registrations))
         self.check_room(topic.name, (count - have) * (1 + len(level_names(topic.name, topic.config.delay_levels))))
 
     def _plan_assigned(self, new: NewTopic) -> TopicPlan:
@@ -193,11 +193,6 @@ class TopicPlans:
 def _levels(new: NewTopic) -> list[str]:
     """Return the names of the topics of delays of a new topic whose settings are valid."""
     return level_names(new.name, (new.config or {}).get(LEVELS) or "")
-
-
-def factor_of(topic: Topic) -> int:
-    """Return the replicas of a partition that is added to a topic: as many as its first one has, as in Kafka."""
-    return len(topic.registrations[0].replicas)
 
 
 def check_assignments(assignments: Iterable[Sequence[int]], brokers: Container[int], factor: int | None = None) -> None:

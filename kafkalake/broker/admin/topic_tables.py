@@ -9,18 +9,27 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from random import Random
 
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.partitions.topic_rows import overrides_as_text
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.image import ClusterImage, decide_together
-from kafkalake.cluster.topic_changes import change_topics, clear_eligible, delete_topic
+from kafkalake.cluster.placement import factor_of, place
+from kafkalake.cluster.topic_changes import add_partitions, change_topics, clear_eligible, delete_topic
 from kafkalake.config.layers import Settings
 from kafkalake.config.setting import Value
 from kafkalake.config.stored import parse_stored_overrides
-from kafkalake.errors import KafkaError, KafkaStorageError, NotControllerError, UnknownTopicOrPartitionError
+from kafkalake.errors import (
+    InvalidReplicationFactorError,
+    KafkaError,
+    KafkaStorageError,
+    NotControllerError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.run_blocking import RunBlocking
@@ -38,12 +47,14 @@ class TopicTables:
         topics: Topics,
         settings: Callable[[], Settings],
         run_blocking: RunBlocking,
+        random: Random,
     ) -> None:
         self._store = store
         self._controller = controller
         self._topics = topics
         self._settings = settings
         self._run_blocking = run_blocking
+        self._random = random
         self.are_together = True
         """Whether no topic is known that may be in one table alone, because its deletion has failed in between."""
 
@@ -63,6 +74,10 @@ class TopicTables:
         await self._run_blocking(partial(change, self._store, confirmed.controller_epoch))
         return confirmed.controller_epoch
 
+    async def add_partitions(self, row: TopicRow, assignments: Sequence[Sequence[int]] | None = None) -> None:
+        """Give a topic the partitions of its row. Raise as `Controller.change`."""
+        await self._controller.change(partial(with_partitions, row, assignments, self._random), [row])
+
     async def require_together(self) -> None:
         """Wait until a topic that this broker has is none that is being deleted, or that another controller has deleted.
 
@@ -76,8 +91,8 @@ class TopicTables:
             raise KafkaStorageError(f"an earlier deletion may have yet to be finished: {error}") from error
 
     async def bring_together(self) -> None:
-        """Remove topics that only one of the tables has, and have the settings of the rows followed. Raise `KafkaError` if a table
-        cannot be read or changed.
+        """Remove topics that only one of the tables has, and have the partitions and settings of the rows followed. Raise
+        `KafkaError` if a table cannot be read or changed.
 
         The rows are read between two looks at the versions, in one term, and are claimed before: a topic whose row is read and that
         is in no version then comes into none, as its creation has ended, or was of an earlier controller.
@@ -98,10 +113,38 @@ class TopicTables:
         in_delta = {uuid.UUID(row.topic_id) for row in rows}
         for topic_id in known.partitions.keys() - in_delta:
             await self._controller.change(partial(without_topic, topic_id), [])
+        for row in rows:
+            if row.partitions > len(known.partitions.get(uuid.UUID(row.topic_id), ())) > 0:
+                await self._finish_growth(row)
         changed, resized = await self._run_blocking(partial(changed_settings, rows, self._topics, self._settings()))
         if changed:
             await self._controller.change(partial(with_settings, resized), changed)
         self.are_together = True
+
+    async def _finish_growth(self, row: TopicRow) -> None:
+        logger.warning("partitions of an unfinished change added topic=%s partitions=%d", row.topic, row.partitions)
+        try:
+            await self.add_partitions(row)
+        except (InvalidReplicationFactorError, UnknownTopicIdError) as error:
+            logger.warning("partitions not added topic=%s error=%s", row.topic, error)
+
+
+def with_partitions(
+    row: TopicRow, assignments: Sequence[Sequence[int]] | None, random: Random, image: ClusterImage
+) -> ClusterImage:
+    """Return the next version, in which a topic has the partitions of its row; the same one if it has them.
+
+    assignments: the replicas of the last ones. Raise `InvalidReplicationFactorError` as `place`, or as `add_partitions`.
+    """
+    topic_id = uuid.UUID(row.topic_id)
+    existing = image.partitions.get(topic_id, ())
+    missing = row.partitions - len(existing)
+    if missing <= 0:
+        return image
+    if not existing:
+        raise UnknownTopicIdError()
+    more = assignments[-missing:] if assignments else place(image, missing, factor_of(existing), random, existing)
+    return add_partitions(image, topic_id, more, image.topics_version + 1)
 
 
 def changed_settings(

@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class ControllerStep(Enum):
-    """A step of a registration, an election, a creation or a deletion. The last word says what has just been done."""
+    """A step of a registration, an election, a creation, a growth or a deletion. The last word says what has just been done."""
 
     CLAIM_DECIDED = "claim-decided"
     CLAIM_COMMITTED = "claim-committed"
@@ -16,6 +16,7 @@ class ControllerStep(Enum):
     VERSION_FOLLOWED = "version-followed"
     ROWS_ADDED = "topic-rows-added"
     ROW_DELETED = "topic-row-deleted"
+    ROW_GROWN = "topic-row-grown"
     BROKER_REGISTERED = "broker-registered"
 
 
