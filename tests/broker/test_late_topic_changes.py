@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import TypeVar
 from uuid import UUID
 
@@ -26,6 +25,7 @@ from kafkalake.errors import NotControllerError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
+from kafkalake.world import World
 
 THERE, NEW, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
 SETTINGS = Settings({}, {}, {})
@@ -66,7 +66,7 @@ class Broker:
         self.store = DeltaMetadataStore(lake)
         self.topics = Topics(self.term.newest)
         self.tables = TopicTables(
-            self.store, self.term.controller, self.topics, lambda: SETTINGS, self._run_blocking, Random(1)
+            self.store, self.term.controller, self.topics, lambda: SETTINGS, self._run_blocking, World(self.term.clock)
         )
         self.go_on = asyncio.Event()
         self._is_stopped = asyncio.Event()

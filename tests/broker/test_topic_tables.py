@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from random import Random
 from unittest.mock import AsyncMock
 from uuid import UUID
 
@@ -57,7 +56,7 @@ class Lake:
             self.served,
             lambda: SETTINGS,
             lambda work: asyncio.to_thread(work),
-            Random(1),
+            World(self.term.clock),
         )
 
     def add_row(self, topic_id: UUID) -> None:

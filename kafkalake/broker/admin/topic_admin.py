@@ -86,7 +86,7 @@ class TopicAdmin:
         self._world = world
         self._settings = settings
         self._later = later
-        self._tables = TopicTables(store, controller, topics, settings, run_blocking, world.random)
+        self._tables = TopicTables(store, controller, topics, settings, run_blocking, world)
         self._reach = reach
         self._auto_created = TokenBucket(
             world.clock, lambda: settings().broker.auto_create_topics_partitions_per_second

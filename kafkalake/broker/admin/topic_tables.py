@@ -11,7 +11,6 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from random import Random
 
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.partitions.topic_rows import overrides_as_text
@@ -33,6 +32,7 @@ from kafkalake.errors import (
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.run_blocking import RunBlocking
+from kafkalake.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -47,14 +47,14 @@ class TopicTables:
         topics: Topics,
         settings: Callable[[], Settings],
         run_blocking: RunBlocking,
-        random: Random,
+        world: World,
     ) -> None:
         self._store = store
         self._controller = controller
         self._topics = topics
         self._settings = settings
         self._run_blocking = run_blocking
-        self._random = random
+        self._world = world
         self.are_together = True
         """Whether no topic is known that may be in one table alone, because its deletion has failed in between."""
 
@@ -76,7 +76,7 @@ class TopicTables:
 
     async def add_partitions(self, row: TopicRow, assignments: Sequence[Sequence[int]] | None = None) -> None:
         """Give a topic the partitions of its row. Raise as `Controller.change`."""
-        await self._controller.change(partial(with_partitions, row, assignments, self._random), [row])
+        await self._controller.change(partial(with_partitions, row, assignments, self._world), [row])
 
     async def require_together(self) -> None:
         """Wait until a topic that this broker has is none that is being deleted, or that another controller has deleted.
@@ -130,7 +130,7 @@ class TopicTables:
 
 
 def with_partitions(
-    row: TopicRow, assignments: Sequence[Sequence[int]] | None, random: Random, image: ClusterImage
+    row: TopicRow, assignments: Sequence[Sequence[int]] | None, world: World, image: ClusterImage
 ) -> ClusterImage:
     """Return the next version, in which a topic has the partitions of its row; the same one if it has them.
 
@@ -143,7 +143,7 @@ def with_partitions(
         return image
     if not existing:
         raise UnknownTopicIdError()
-    more = assignments[-missing:] if assignments else place(image, missing, factor_of(existing), random, existing)
+    more = assignments[-missing:] if assignments else place(image, missing, factor_of(existing), world.random, existing)
     return add_partitions(image, topic_id, more, image.topics_version + 1)
 
 
