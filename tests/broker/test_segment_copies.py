@@ -81,10 +81,10 @@ class HeldInstalls(ReplicaPairs):
 class Copied:
     """A leader with large sealed segments, and an empty log that follows it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, **config: object) -> None:
         self.leaders = HeldParts()
         self.pairs = HeldInstalls(root, self.leaders)
-        self.leader, self.log = self.pairs.log("leader"), self.pairs.log("follower")
+        self.leader, self.log = self.pairs.log("leader"), self.pairs.log("follower", **config)
         fill(self.leader, 1, 40)
         self.leaders.lead(REPLICA, self.leader, 1)
         self.follower = self.pairs.follow(self.log, 1)
@@ -127,6 +127,27 @@ def test_two_parts_are_asked_for_at_a_time_and_the_next_segment_while_one_is_ver
         assert copied.leaders.held == [] and copied.log.log_end_offset == 0, "no more than one is copied ahead"
         assert copied.leaders.asked_at_once == 2
         await copied.end()
+
+    run(test)
+
+
+def test_a_copied_segment_is_forced_before_the_leader_hears_of_it(tmp_path: Path) -> None:
+    """Where each record is: the leader counts it for the high watermark."""
+
+    async def test() -> None:
+        copied = Copied(tmp_path, flush_messages=1)
+        copied.pairs.may_install.set()
+        told = []
+        fetch = copied.leaders.fetch
+
+        async def heard(leader_id: int, fetcher: int, asked: Any, *rest: Any) -> Any:
+            told.append((asked[REPLICA].offset, copied.log.recovery_point))
+            return await fetch(leader_id, fetcher, asked, *rest)
+
+        copied.leaders.fetch = heard  # type: ignore[method-assign]
+        await copied.end()
+        assert max(told)[0] > copied.second
+        assert all(recovery_point >= end for end, recovery_point in told)
 
     run(test)
 

@@ -78,7 +78,7 @@ class SegmentCopies:
         segment = await self._copy_parts(follower, asked, copy)
         assert segment is not None
         self._begun.pop(_key(asked), None)  # if it does not fit, not a byte of it is used again
-        installing = self._start(follower, partial(follower.log.install_segment, segment, copy.path))
+        installing = self._start(follower, partial(install_segment, follower.log, segment, copy.path))
         if not generation:
             await self._copy_ahead(follower, asked._replace(base_offset=segment.next_offset), installing)
         await asyncio.shield(installing)
@@ -174,6 +174,17 @@ class SegmentCopies:
     def _drop(self, key: tuple[ReplicaId, bool]) -> None:
         if (copy := self._begun.pop(key, None)) is not None:
             copy.remove()
+
+
+def install_segment(log: Log, segment: Segment, path: str) -> None:
+    """Install a copied segment, and force its records as the topic asks, before the leader hears that they are here.
+
+    Raise as `Log.install_segment` and `Log.flush`.
+    """
+    counted_end = log.log_end_offset
+    log.install_segment(segment, path)
+    if not segment.generation and log.flush_due():
+        log.flush(counted_end)
 
 
 def _key(asked: AskedSegment) -> tuple[ReplicaId, bool]:
