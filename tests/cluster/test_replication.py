@@ -294,6 +294,7 @@ def test_a_rolling_restart_gives_no_producer_an_error_and_keeps_transactions_who
     load = TransactionLoad(cluster.servers, whole, 3, producers=1)
     load.start()
     try:
+        wait_until(lambda: load.committed > 0)  # the journal is made: not while one of three brokers is about to end
         with Producing(cluster, topic) as producing:
             for broker in cluster.brokers:
                 broker.stop()
