@@ -182,7 +182,7 @@ def test_children_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
         f"command = [sys.executable, '-c', {child!r}, '0', {str(log)!r}, '']\n"
         "asyncio.run(Supervisor({0: command}, print).run(print))\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as supervisor:
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL) as supervisor:
         wait_until(lambda: "ready 0" in log.read_text())
         supervisor.kill()
     wait_until(lambda: "stopped 0" in log.read_text())
