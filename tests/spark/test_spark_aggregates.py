@@ -362,6 +362,14 @@ def test_they_are_what_a_kafka_client_counts_at_every_stage_of_a_compacted_topic
         end = max(row.next_offset for row in store.load_segments(topic)) if store.load_segments(topic) else 0
         return end >= 20
 
+    def published() -> bool:
+        """Whether the newest version has all: later ones would have more than what is compacted."""
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "ends"})
+        partitions = [confluent_kafka.TopicPartition(topic, number) for number in range(2)]
+        ends = {each.partition: consumer.get_watermark_offsets(each, TIMEOUT_S)[1] for each in partitions}
+        consumer.close()
+        return {row.partition: row.high_watermark for row in store.load_partitions() if row.topic == topic} == ends
+
     write(40)
     producer = ConfluentTransactions(broker.bootstrap_servers, "txn")
     for number in range(6):
@@ -372,6 +380,7 @@ def test_they_are_what_a_kafka_client_counts_at_every_stage_of_a_compacted_topic
     check_now()  # most of it is in active segments
     write(40)
     wait_until(sealed, lambda: store.load_segments(topic))
+    wait_until(published, store.load_partitions)
     check_now()
     version = store.partitions_at(None, None)[0]
     compact(broker.lake, "here")
