@@ -122,8 +122,9 @@ class PartitionRegistration:
         return bool(self.adding or self.removing)
 
     def counts(self, broker_id: int) -> bool:
-        """Return whether the replica on a broker is counted as one with all records that were acknowledged."""
-        return broker_id in (*self.isr, *self.elr) and broker_id not in self.last_known_elr
+        """Return whether the replica on a broker, one of several, is counted as one with all records that were acknowledged."""
+        is_eligible = broker_id in (*self.isr, *self.elr) and broker_id not in self.last_known_elr
+        return is_eligible and len(self.replicas) > 1
 
 
 def sole_replica(broker_id: int, leader_epoch: int, *, is_offline: bool = False) -> PartitionRegistration:

@@ -68,7 +68,6 @@ async def open_logs(
         """Open a log. One that does not open makes its partition offline, and the others are served."""
         topic_id = UUID(row.topic_id)
         registered = image.partitions[topic_id][index]
-        is_replicated = len(registered.replicas) > 1
         opening = partial(
             broker.logs.open,
             row.topic,
@@ -77,8 +76,8 @@ async def open_logs(
             configs[row.topic_id],
             swapped.get((row.topic_id, index), []),
             taking_over=taking_over,
-            is_replicated=is_replicated,
-            is_counted=is_replicated and registered.counts(broker.broker_id),
+            is_replicated=len(registered.replicas) > 1,
+            is_counted=registered.counts(broker.broker_id),
         )
         try:
             replicas.take(topic_id, index, await run_blocking(opening))

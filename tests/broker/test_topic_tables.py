@@ -18,7 +18,7 @@ from kafkalake.broker.admin.topic_tables import TopicTables
 from kafkalake.broker.controller.steps import ControllerStep
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topic_rows import topic_of
-from kafkalake.broker.partitions.topics import Topics
+from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.controller_election import claim
 from kafkalake.cluster.image import BrokerRegistration, PartitionRegistration
 from kafkalake.cluster.topic_changes import create_topics
@@ -62,9 +62,20 @@ class Lake:
     def add_row(self, topic_id: UUID) -> None:
         self.store.create_topics([TopicRow(f"topic-{topic_id.int}", str(topic_id), 1, {}, 0)])
 
-    def add_version(self, topic_id: UUID) -> None:
-        partitions = {topic_id: (PartitionRegistration(0, 0, (0,), (0,)),)}
+    def add_version(self, topic_id: UUID, *replicas: int) -> None:
+        partitions = {topic_id: (PartitionRegistration(0, 0, replicas or (0,), replicas or (0,)),)}
         self.term.store.commit(create_topics(self.term.newest, partitions, 0))
+
+    def create(self, topic_id: UUID, *replicas: int) -> None:
+        self.add_row(topic_id)
+        self.add_version(topic_id, *replicas)
+
+    def serve(self) -> Topic:
+        """Serve the only topic."""
+        (row,) = self.store.load_topics()
+        topic = topic_of(row, SETTINGS)
+        self.served.apply(self.term.newest, [topic])
+        return topic
 
     async def register(self, *broker_ids: int) -> None:
         brokers = {each: BrokerRegistration(each, 1, UUID(int=9 + each), (), is_fenced=False) for each in broker_ids}
@@ -118,9 +129,7 @@ def test_partitions_of_a_row_alone_are_added_with_the_replicas_of_the_others() -
     async def run() -> None:
         lake = Lake()
         await lake.register(0, 1)
-        lake.add_row(LIVE)
-        partitions = {LIVE: (PartitionRegistration(0, 0, (0, 1), (0, 1)),)}
-        lake.term.store.commit(create_topics(lake.term.newest, partitions, 0))
+        lake.create(LIVE, 0, 1)
         (row,) = lake.store.load_topics()
         lake.store.alter_topic(replace(row, partitions=3))
         for _ in range(2):
@@ -139,9 +148,7 @@ def test_partitions_that_cannot_be_placed_hold_up_nothing_else() -> None:
     async def run() -> None:
         lake = Lake()
         await lake.register(0)
-        lake.add_row(LIVE)
-        partitions = {LIVE: (PartitionRegistration(0, 0, (0, 1), (0, 1)),)}
-        lake.term.store.commit(create_topics(lake.term.newest, partitions, 0))
+        lake.create(LIVE, 0, 1)
         (row,) = lake.store.load_topics()
         lake.store.alter_topic(replace(row, partitions=2))
         await lake.tables.bring_together()
@@ -161,11 +168,8 @@ def test_how_many_partitions_a_topic_may_have_is_no_answer_of_a_deposed_controll
     async def run() -> None:
         lake = Lake()
         await lake.register(0)
-        lake.add_row(LIVE)
-        lake.add_version(LIVE)
-        (row,) = lake.store.load_topics()
-        topic, admin = topic_of(row, SETTINGS), lake.admin()
-        lake.served.apply(lake.term.newest, [topic])
+        lake.create(LIVE)
+        topic, admin = lake.serve(), lake.admin()
         growing = partial(admin.add_partitions, topic, count, None, timeout_ms=1_000, validate_only=True)
         if count == 1:
             with pytest.raises(InvalidPartitionsError):
@@ -299,12 +303,9 @@ def test_each_change_of_a_row_has_the_epoch_of_the_controller(change: str) -> No
     async def run() -> None:
         lake = Lake()
         await lake.register(0)
-        lake.add_row(LIVE)
-        lake.add_version(LIVE)
+        lake.create(LIVE)
         (row,) = lake.store.load_topics()
-        topic = topic_of(row, SETTINGS)
-        lake.served.apply(lake.term.newest, [topic])
-        admin = lake.admin()
+        topic, admin = lake.serve(), lake.admin()
         works: dict[str, Callable[[], Awaitable[object]]] = {
             "create": lambda: admin.create(NewTopic("new", replication_factor=1), timeout_ms=5_000),
             "add partitions": lambda: admin.add_partitions(topic, 2, None, timeout_ms=5_000),

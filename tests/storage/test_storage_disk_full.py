@@ -147,25 +147,25 @@ def test_a_failing_flush_keeps_what_an_earlier_one_has_forced(tmp_path: Path) ->
     assert numbers(open_log(tmp_path)) == list(range(number))
 
 
+def fail_flush(log: Log, files: FaultyFiles, counted_end: int) -> None:
+    files.failing_syncs = 1
+    with pytest.raises(KafkaStorageError):
+        log.flush(counted_end)
+
+
 def test_what_a_leader_counts_and_a_failing_flush_discards_is_told_until_it_is_known(tmp_path: Path) -> None:
     files = FaultyFiles()
     log = open_log(tmp_path, files=files, is_replicated=True)
     log.append([batch(0), batch(1)], 0)  # type: ignore[list-item]
-    files.failing_syncs = 1
-    with pytest.raises(KafkaStorageError):
-        log.flush(counted_end=0)
+    fail_flush(log, files, 0)
     assert (log.log_end_offset, log.was_cut) == (0, False)
     log.append([batch(0), batch(1)], 0)  # type: ignore[list-item]
     log.flush(counted_end=2)
     log.append([batch(2)], 0)  # type: ignore[list-item]
-    files.failing_syncs = 1
-    with pytest.raises(KafkaStorageError):
-        log.flush(counted_end=2)
+    fail_flush(log, files, 2)
     assert (log.log_end_offset, log.was_cut) == (2, False), "what was forced is there"
     log.append([batch(2), batch(3)], 0)  # type: ignore[list-item]
-    files.failing_syncs = 1
-    with pytest.raises(KafkaStorageError):
-        log.flush(counted_end=3)
+    fail_flush(log, files, 3)
     assert (log.log_end_offset, log.was_cut) == (2, True)
     log.discard()
     log = open_log(tmp_path, files=files, is_replicated=True)  # a kill comes before the controller knows

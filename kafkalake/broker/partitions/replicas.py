@@ -265,9 +265,7 @@ class Replicas:
             here = topic.name, number, topic.topic_id, configs[topic]
             is_counted = not is_new and registered.counts(self._broker_id)
             is_replicated = len(registered.replicas) > 1
-            return each.replica, partial(
-                self._logs.open, *here, is_replicated=is_replicated, is_counted=is_counted and is_replicated
-            )
+            return each.replica, partial(self._logs.open, *here, is_replicated=is_replicated, is_counted=is_counted)
 
         await self._idle.work([opening(each) for each in changes])
         await self._hold_cut(changes)
@@ -278,7 +276,7 @@ class Replicas:
         forgotten = []
         for change, log in opened:
             self._cut.discard(change.replica)
-            if log.was_cut and change.registered.counts(self._broker_id) and len(change.registered.replicas) > 1:
+            if log.was_cut and change.registered.counts(self._broker_id):
                 self._cut.add(change.replica)
                 self._idle.keep(change.replica, KafkaStorageError("it has lost records, which is not known to all yet"))
             elif log.was_cut:
