@@ -18,6 +18,7 @@ from kafkalake.client.requests import (
     END_TXN_AND_RAISE_EPOCH,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
+    PRODUCE,
     TXN_OFFSET_COMMIT,
     TXN_OFFSET_COMMIT_AND_ADD,
     ClientApi,
@@ -42,11 +43,15 @@ OFFSETS = {("in", 0): OffsetAndMetadata(5)}
 
 
 class TransactionalProducer(SimulatedProducer):
-    """A transactional producer. `errors`: codes that the next requests of an API are answered with. `asked`: APIs, in order."""
+    """A transactional producer. `errors`: codes that the next requests of an API are answered with. `asked`: APIs, in order.
 
-    def __init__(self, version: int) -> None:
-        super().__init__(transactional_id="x", linger_ms=0)
+    lacking: how many of the next answers of an API have no partitions.
+    """
+
+    def __init__(self, version: int, **settings: object) -> None:
+        super().__init__(transactional_id="x", linger_ms=0, **settings)
         self.errors: dict[str, list[int]] = {}
+        self.lacking: dict[str, int] = {}
         self.asked: list[str] = []
         self.epoch = -1
         self.ended: list[bool] = []
@@ -99,7 +104,14 @@ class TransactionalProducer(SimulatedProducer):
         self.epoch += not code
         return InitProducerIdResponse(error_code=code, producer_id=7, producer_epoch=self.epoch)
 
+    def _lacks_partitions(self, api: str) -> bool:
+        left = self.lacking.get(api, 0)
+        self.lacking[api] = left - 1
+        return left > 0
+
     def _add_partitions(self, request: Any, code: int) -> Message:
+        if self._lacks_partitions("AddPartitionsToTxn"):
+            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[])
         return AddPartitionsToTxnResponse(
             results_by_topic_v3_and_below=[
                 AddPartitionsToTxnTopicResult(
@@ -115,6 +127,8 @@ class TransactionalProducer(SimulatedProducer):
 
     def _commit_offsets(self, request: Any, code: int) -> Message:
         assert (request.generation_id, request.member_id) == (3, "m")
+        if self._lacks_partitions("TxnOffsetCommit"):
+            return TxnOffsetCommitResponse(topics=[])
         return TxnOffsetCommitResponse(
             topics=[TopicResult(name="in", partitions=[PartitionResult(partition_index=0, error_code=code)])]
         )
@@ -273,6 +287,111 @@ def test_a_commit_whose_answer_is_lost_is_repeated(producer: TransactionalProduc
     producer.run(3_000)
     assert producer.state is State.READY
     assert producer.asked.count("EndTxn") == 2
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_transaction_whose_batches_are_given_up_during_its_abort_is_ended_by_the_coordinator(version: int) -> None:
+    """Else what a broker has of it would be committed with the next one."""
+    producer = TransactionalProducer(version, request_timeout_ms=1_000, delivery_timeout_ms=3_000)
+    producer.do(Transactions.initialize)
+    producer.do(Transactions.begin)
+    producer.send(b"a")
+    producer.run(500)
+    producer.network.hold_answers()
+    producer.send(b"b")
+    producer.run(500)
+    producer.core.sender.call(lambda: producer.core.operate(Transactions.abort))
+    producer.run(5_000)
+    producer.network.deliver()
+    producer.run(5_000)
+    assert producer.state is State.READY
+    assert producer.ended == [False]
+    producer.write(b"good")
+
+
+def test_batches_that_are_given_up_after_a_fatal_error_leave_that_error() -> None:
+    producer = TransactionalProducer(1, request_timeout_ms=1_000, delivery_timeout_ms=3_000)
+    producer.do(Transactions.initialize)
+    producer.do(Transactions.begin)
+    for broker in producer.brokers:
+        broker.handlers[PRODUCE] = lambda request: None
+    given_up = producer.send(b"a")
+    producer.run(2_600)  # the last attempt is in flight until the time is over
+    producer.errors["AddOffsetsToTxn"] = [FENCED]
+    with pytest.raises(ProducerFencedError):
+        producer.do(lambda transactions: transactions.send_offsets(OFFSETS, GROUP), 100)
+    producer.run(2_000)
+    assert given_up.is_done and producer.state is State.FATAL_ERROR
+    with pytest.raises(ProducerFencedError):
+        producer.do(Transactions.abort)
+
+
+def test_a_transaction_of_offsets_whose_answer_is_lost_is_ended_by_the_coordinator() -> None:
+    """With version 2, where committing offsets begins it: else they would be committed with the next one."""
+    producer = TransactionalProducer(2)
+    producer.do(Transactions.initialize)
+    producer.do(Transactions.begin)
+    answers = {broker.node_id: broker.handlers[TXN_OFFSET_COMMIT_AND_ADD] for broker in producer.brokers}
+    for broker in producer.brokers:
+        broker.handlers[TXN_OFFSET_COMMIT_AND_ADD] = lambda request: None
+    producer.core.sender.call(
+        lambda: producer.core.operate(lambda transactions: transactions.send_offsets(OFFSETS, GROUP))
+    )
+    producer.run(1_000)
+    assert not producer.ended
+    for broker in producer.brokers:
+        producer.network.cut(broker)
+        broker.handlers[TXN_OFFSET_COMMIT_AND_ADD] = answers[broker.node_id]
+    producer.do(Transactions.abort)
+    assert producer.ended == [False]
+    producer.do(Transactions.begin)
+    producer.do(lambda transactions: transactions.send_offsets(OFFSETS, GROUP))
+    producer.do(Transactions.commit)
+    assert producer.ended == [False, True]
+
+
+@pytest.mark.parametrize(("api", "code"), [("AddPartitionsToTxn", TOPIC_DENIED), ("TxnOffsetCommit", UNKNOWN_MEMBER)])
+def test_an_error_that_comes_during_the_abort_does_not_replace_it(api: str, code: int) -> None:
+    """Of what was asked for before: else the transaction of the first record would go on as the next one."""
+    producer = TransactionalProducer(1)
+    producer.do(Transactions.initialize)
+    producer.do(Transactions.begin)
+    producer.send(b"a", 0)
+    producer.run(500)
+    producer.do(lambda transactions: transactions.send_offsets(OFFSETS, GROUP))
+    producer.errors[api] = [code]
+    producer.asked.clear()
+    producer.network.hold_answers()
+    if api == "TxnOffsetCommit":
+        producer.core.sender.call(
+            lambda: producer.core.operate(lambda transactions: transactions.send_offsets(OFFSETS, GROUP))
+        )
+    else:
+        producer.send(b"b", 1)
+    producer.run(100)
+    assert producer.asked == [api]
+    producer.core.sender.call(lambda: producer.core.operate(Transactions.abort))
+    producer.run(10)
+    producer.network.deliver()
+    producer.run(3_000)
+    assert producer.state is State.READY and producer.ended == [False]
+    producer.write(b"good")
+    assert producer.ended == [False, True]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("api", ["AddPartitionsToTxn", "TxnOffsetCommit"])
+def test_a_partition_that_an_answer_lacks_is_asked_for_again(version: int, api: str) -> None:
+    producer = TransactionalProducer(version)
+    producer.do(Transactions.initialize)
+    producer.lacking[api] = 2
+    producer.do(Transactions.begin)
+    future = producer.send(b"a")
+    producer.do(lambda transactions: transactions.send_offsets(OFFSETS, GROUP))
+    producer.do(Transactions.commit)
+    assert future.get(0) and producer.ended == [True]
+    times = 1 if (version, api) == (2, "AddPartitionsToTxn") else 3
+    assert producer.asked.count(api) == (times if times > 1 else 0)
 
 
 def test_operations_at_the_wrong_time_are_refused() -> None:

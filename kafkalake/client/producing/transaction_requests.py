@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -22,8 +22,8 @@ from kafkalake.client.requests import (
     ClientApi,
     error_name,
 )
-from kafkalake.errors import KafkaError, OperationNotAttemptedError, error_for_code
-from kafkalake.topic_partition import TopicPartition
+from kafkalake.errors import KafkaError, NetworkExceptionError, OperationNotAttemptedError, error_for_code
+from kafkalake.topic_partition import TopicPartition, partition_name
 from kafkalake.wire.messages.groups import FindCoordinatorRequest
 from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.offsets import (
@@ -43,6 +43,9 @@ from kafkalake.wire.messages.transactions import (
 
 GROUP, TRANSACTION = 0, 1
 """Types of keys that have a coordinator."""
+
+Codes = dict[TopicPartition, int]
+"""Error codes by partition."""
 
 
 class Kind(Enum):
@@ -114,7 +117,7 @@ def add_partitions(transactional_id: str, identity: Identity, partitions: Iterab
         ADD_PARTITIONS_TO_TXN,
         message,
         (TRANSACTION, transactional_id),
-        _partition_errors,
+        _answers_of(frozenset(partitions), _added_partitions),
         partitions=frozenset(partitions),
     )
 
@@ -166,7 +169,8 @@ def commit_offsets(
         group_instance_id=group.group_instance_id,
     )
     api = TXN_OFFSET_COMMIT_AND_ADD if adds else TXN_OFFSET_COMMIT
-    return Step(Kind.COMMIT_OFFSETS, api, message, (GROUP, group.group_id), _offset_errors)
+    errors = _answers_of(offsets.keys(), _committed_offsets)
+    return Step(Kind.COMMIT_OFFSETS, api, message, (GROUP, group.group_id), errors)
 
 
 def end(transactional_id: str, identity: Identity, *, is_commit: bool, raises_epoch: bool) -> Step:
@@ -188,20 +192,33 @@ def _top_level(subject: str) -> Callable[[Any], list[KafkaError]]:
     return errors
 
 
-def _partition_errors(response: AddPartitionsToTxnResponse) -> list[KafkaError]:
-    return _errors(
-        (each.partition_error_code, f"partition {topic.name}-{each.partition_index}")
+def _added_partitions(response: AddPartitionsToTxnResponse) -> Codes:
+    return {
+        (topic.name, each.partition_index): each.partition_error_code
         for topic in response.results_by_topic_v3_and_below
         for each in topic.results_by_partition
-    )
+    }
 
 
-def _offset_errors(response: TxnOffsetCommitResponse) -> list[KafkaError]:
-    return _errors(
-        (each.error_code, f"the offset of {topic.name}-{each.partition_index}")
-        for topic in response.topics
-        for each in topic.partitions
-    )
+def _committed_offsets(response: TxnOffsetCommitResponse) -> Codes:
+    return {
+        (topic.name, each.partition_index): each.error_code for topic in response.topics for each in topic.partitions
+    }
+
+
+def _answers_of(
+    partitions: Collection[TopicPartition], codes: Callable[[Any], Codes]
+) -> Callable[[Any], list[KafkaError]]:
+    """Return the function that finds the errors of partitions in a response. One that it lacks may have any."""
+
+    def errors(response: Any) -> list[KafkaError]:
+        found = codes(response)
+        lacking = [each for each in sorted(partitions) if each not in found]
+        if lacking:
+            return [NetworkExceptionError(f"the response has no result for partition {partition_name(lacking[0])}")]
+        return _errors((code, f"partition {partition_name(each)}") for each, code in found.items())
+
+    return errors
 
 
 def _errors(codes: Iterable[tuple[int, str]]) -> list[KafkaError]:

@@ -313,6 +313,8 @@ class Transactions:
         self._outcome.end(None)
 
     def _send(self, step: Step, node_id: int, now_ms: int) -> None:
+        self._has_begun = self._has_begun or step.kind is Kind.COMMIT_OFFSETS  # which may be done and not answered
+
         def done(pending: PendingRequest[Any]) -> None:
             self._pending = None
             self._answered(step, node_id, pending, now_ms)
@@ -349,7 +351,6 @@ class Transactions:
             self._groups.add(step.group_id)
             self._has_begun = True
         elif step.kind is Kind.COMMIT_OFFSETS:
-            self._has_begun = True
             if self._offsets:
                 self._offsets.popleft().outcome.end(None)
         else:
@@ -361,6 +362,8 @@ class Transactions:
         by_verdict = {verdict_on(error): error for error in reversed(errors)}
         for verdict in (Verdict.GIVE_UP, Verdict.ABORT):
             if verdict in by_verdict:
+                if step.kind is Kind.END and self.state is State.ABORTING:
+                    self._is_forgotten = self._must_raise_epoch = True  # the next epoch ends what there may be of it
                 self._fail(by_verdict[verdict], verdict)
                 return
         if Verdict.LOOK_UP in by_verdict and step.key is not None:
@@ -371,7 +374,9 @@ class Transactions:
         self._attempts += 1
 
     def _fail(self, error: KafkaLakeError, verdict: Verdict) -> None:
-        """Move to the state that an error asks for, and end what is under way with it."""
+        """Move to the state that an error asks for, and end what is under way with it. After a fatal one no other counts."""
+        if self.state is State.FATAL_ERROR:
+            return
         if verdict is Verdict.GIVE_UP:
             self.error = as_fenced(error)
             self.state = State.FATAL_ERROR
@@ -382,7 +387,6 @@ class Transactions:
         self._is_forgotten = self._is_forgotten or isinstance(error, InvalidProducerIdMappingError)
         self._must_raise_epoch = self._must_raise_epoch or isinstance(error, _NEEDS_NEW_EPOCH)
         if self.state is State.ABORTING:
-            self._is_forgotten = True
             return
         self.abortable_error = error
         self._move(State.ABORTABLE_ERROR)
