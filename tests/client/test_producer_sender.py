@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -9,6 +10,7 @@ from simulated_producer import OUT_OF_ORDER, UNKNOWN_PRODUCER, SimulatedProducer
 
 from kafkalake.client.errors import ClientTimeoutError
 from kafkalake.client.producing.batch import RecordFuture
+from kafkalake.client.requests import INIT_PRODUCER_ID
 from kafkalake.errors import (
     ConfigurationError,
     InvalidRecordError,
@@ -17,6 +19,7 @@ from kafkalake.errors import (
     NotEnoughReplicasError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.wire.messages.transactions import InitProducerIdResponse
 
 TOO_LARGE, NOT_ENOUGH_REPLICAS, INVALID_RECORD = 10, 19, 87
 
@@ -345,3 +348,61 @@ def test_callbacks_get_metadata_or_the_error_and_may_fail() -> None:
     producer.send(b"b", done=note)
     producer.run()
     assert seen == [future.get(0), InvalidRecordError]
+
+
+def test_a_callback_of_a_future_that_fails_leaves_the_others_and_the_producer_alone() -> None:
+    producer = SimulatedProducer(linger_ms=0).start()
+    seen: list[int] = []
+
+    def fail(future: RecordFuture) -> None:
+        seen.append(future.get(0).offset)
+        raise NotEnoughReplicasError("of the test")
+
+    future = producer.send(b"a")
+    for _ in range(2):
+        future.add_done_callback(fail)
+    producer.run()
+    future.add_done_callback(fail)
+    assert seen == [0, 0, 0]
+    assert producer.send(b"b") and producer.run() is None
+    assert producer.logs["t", 0].values == [b"a", b"b"]
+
+
+def test_partitions_of_a_broker_that_takes_nothing_get_no_records_without_a_key_until_it_does() -> None:
+    """partitioner.availability.timeout.ms. What the broker did not take is given up meanwhile."""
+    timeouts = {"request_timeout_ms": 4_000, "delivery_timeout_ms": 5_000, "partitioner_availability_timeout_ms": 1_000}
+    producer = SimulatedProducer(linger_ms=0, batch_size=1_000, **timeouts).start()
+
+    def spread() -> set[int]:
+        futures = [producer.send(bytes(900), None) for _ in range(40)]
+        producer.run(200)
+        return {future._batch.partition for future in futures}
+
+    assert spread() == {0, 1}
+    producer.brokers[1].is_up = False
+    producer.network.cut(producer.brokers[1])
+    producer.send(b"a", 1)
+    producer.run(1_500)
+    spread()  # some of it to the partition before
+    assert [spread() for _ in range(3)] == [{0}] * 3
+    producer.run(10_000)
+    assert not producer.core.accumulator.has_incomplete
+    producer.brokers[1].is_up = True
+    producer.run(2_000)
+    assert set.union(*[spread() for _ in range(3)]) == {0, 1}
+
+
+def test_an_answer_without_a_producer_id_is_asked_for_again_after_a_pause() -> None:
+    producer = SimulatedProducer(linger_ms=0).start()
+    asked: list[int] = []
+
+    def none(request: object) -> InitProducerIdResponse:
+        asked.append(producer.network.now_ms)
+        return InitProducerIdResponse(producer_id=-1 if len(asked) < 4 else 7, producer_epoch=0)
+
+    for broker in producer.brokers:
+        broker.handlers[INIT_PRODUCER_ID] = none
+    future = producer.send(b"a")
+    producer.run(5_000)
+    assert future.get(0).offset == 0
+    assert len(asked) == 4 and min(later - earlier for earlier, later in pairwise(asked)) >= 80

@@ -137,13 +137,17 @@ class Producer:
             record, on_delivery = self._core.intercepted(record, on_delivery)
             topic, value, key, partition = record.topic, record.value, record.key, record.partition
             headers, timestamp = record.headers, record.timestamp
-        self._check_open()
-        queues = self._accumulator.topic(topic) or await self._wait_for_topic(topic)
-        future = self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
-        if future is None:
-            future = await self._append_with_room(
-                lambda: self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
-            )
+        try:
+            self._check_open()
+            queues = self._accumulator.topic(topic) or await self._wait_for_topic(topic)
+            future = self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
+            if future is None:
+                future = await self._append_with_room(
+                    lambda: self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
+                )
+        except Exception as error:
+            self._core.note_refusal(error)
+            raise
         return Delivery(future, self._edge)
 
     async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **others: Any) -> RecordMetadata:

@@ -275,7 +275,10 @@ class Batch:
                 done = self._done_callbacks.pop(0)
             except IndexError:  # another thread took the last one
                 return
-            done()
+            try:
+                done()
+            except Exception:  # of the application: the other ones, and the producer, go on
+                logger.exception("a callback of a delivery failed")
 
 
 def wait_for(batches: Sequence[Batch], timeout_s: float | None) -> None:

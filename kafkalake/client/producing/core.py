@@ -107,6 +107,11 @@ class ProducerCore:
 
         return chain.on_send(record), delivered
 
+    def note_refusal(self, error: Exception) -> None:
+        """Tell the interceptors of a record that was not taken, of which no delivery will."""
+        known = error if isinstance(error, KafkaLakeError) else SerializationError(f"{type(error).__name__}: {error}")
+        self._interceptors.on_acknowledgement(None, known)
+
     def metrics(self) -> dict[str, float]:
         """Return the producer's metrics by name, times in ms."""
         return self._metrics.snapshot(self.clock.monotonic_ms())

@@ -13,7 +13,13 @@ from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.producing.batch import Batch
 from kafkalake.client.producing.idempotence import Identity, Sequences
 from kafkalake.client.requests import INIT_PRODUCER_ID, PRODUCE, ClientApi, error_name
-from kafkalake.errors import BrokerUnavailableError, KafkaError, KafkaLakeError, error_for_code
+from kafkalake.errors import (
+    BrokerUnavailableError,
+    KafkaError,
+    KafkaLakeError,
+    NetworkExceptionError,
+    error_for_code,
+)
 from kafkalake.wire.messages.records import ProduceRequest, ProduceResponse
 from kafkalake.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
@@ -149,8 +155,11 @@ def error_of(pending: PendingRequest[InitProducerIdResponse], subject: str) -> K
     """Return the error of a request or in its response, None for none."""
     if pending.error is not None:
         return pending.error
-    code = pending.result().error_code
-    return error_for_code(code, f"{subject}: {error_name(code).lower()}") if code else None
+    response = pending.result()
+    code = response.error_code
+    if code:
+        return error_for_code(code, f"{subject}: {error_name(code).lower()}")
+    return None if response.producer_id >= 0 else NetworkExceptionError(f"{subject}: the response has none")
 
 
 def may_pass(error: KafkaLakeError) -> bool:

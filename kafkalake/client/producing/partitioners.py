@@ -75,8 +75,8 @@ class StickyPartitioner:
                 self._switch(partitions, available)
 
     def update_load(self, partitions: Sequence[int], queued: Sequence[int]) -> None:
-        """Take over the number of batches that wait at each partition that may be chosen. Fewer than two: no preference."""
-        if len(partitions) < 2:
+        """Take over the number of batches that wait at each partition that may be chosen. None of them: no preference."""
+        if not partitions:
             self._load = None
             return
         longest = max(queued) + 1

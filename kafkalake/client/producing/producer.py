@@ -14,7 +14,12 @@ from typing import TypeVar
 import pyarrow as pa
 
 from kafkalake.client.arguments import Header, check_topic, checked_group, checked_offsets, checked_seconds
-from kafkalake.client.errors import BufferExhaustedError, ClientClosedError, ClientTimeoutError
+from kafkalake.client.errors import (
+    BufferExhaustedError,
+    ClientClosedError,
+    ClientTimeoutError,
+    IllegalStateError,
+)
 from kafkalake.client.forks import inherited, watch_forks
 from kafkalake.client.network.selector import SelectorEdge
 from kafkalake.client.producing.batch import ArrowFuture, OnDelivery, RecordFuture, wait_for
@@ -106,14 +111,18 @@ class Producer:
             record, on_delivery = self._core.intercepted(record, on_delivery)
             topic, value, key, partition = record.topic, record.value, record.key, record.partition
             headers, timestamp = record.headers, record.timestamp
-        self._check_open()
-        queues = self._accumulator.topic(topic) or self._wait_for_topic(topic)
-        future = self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
-        if future is not None:
-            return future
-        return self._append_with_room(
-            lambda: self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
-        )
+        try:
+            self._check_open()
+            queues = self._accumulator.topic(topic) or self._wait_for_topic(topic)
+            future = self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
+            if future is not None:
+                return future
+            return self._append_with_room(
+                lambda: self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
+            )
+        except Exception as error:
+            self._core.note_refusal(error)
+            raise
 
     def send_arrow(
         self, topic: str, records: pa.RecordBatch | pa.Table, *, partition: int | None = None
@@ -137,9 +146,13 @@ class Producer:
         return (self._accumulator.topic(topic) or self._wait_for_topic(topic)).count
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Send all batches now, and return when the records sent before are delivered or failed. Raise `ClientTimeoutError`."""
+        """Send all batches now, and return when the records sent before are delivered or failed.
+
+        Raise `ClientTimeoutError`, and `IllegalStateError` in a callback, for whose end the deliveries wait.
+        """
         if self._is_inherited:
             raise inherited()
+        self._check_thread()
         batches = self._accumulator.begin_flush()
         try:
             wait_for(batches, timeout_s)
@@ -249,6 +262,7 @@ class Producer:
 
     def _operate(self, operation: Callable[[Transactions], Outcome], longest_s: float | None = None) -> None:
         """Begin an operation and wait for its end, `max.block.ms`, or `longest_s` if that is less."""
+        self._check_thread()
         outcomes: list[Outcome] = []
 
         def begin() -> None:
@@ -307,6 +321,7 @@ class Producer:
                 found = attempt()
                 if found is not None:
                     return found
+                self._check_thread()
                 left_s = ends - self._now_s()
                 if left_s <= 0:
                     raise error()
@@ -317,6 +332,11 @@ class Producer:
             raise as_value(self._failure)
         if self._is_stopping:
             raise self._closed()
+
+    def _check_thread(self) -> None:
+        """Raise `IllegalStateError` in the producer's own thread, for which it would wait."""
+        if threading.current_thread() is self._thread:
+            raise IllegalStateError("a callback cannot wait for the producer, whose thread calls it")
 
     def _closed(self) -> ClientClosedError:
         return inherited() if self._is_inherited else ClientClosedError("the producer is closed")

@@ -172,6 +172,8 @@ class Sender:
                     break
                 self._send(leader, batches, now_ms)
             self._note_block(leader, bool(queues), now_ms)
+        for leader in self._blocked_since_ms.keys() - ready.by_leader.keys():
+            del self._blocked_since_ms[leader]  # what it did not take was given up
 
     def _send(self, leader: int, batches: Sequence[Batch], now_ms: int) -> None:
         by_topic: dict[str, list[PartitionProduceData]] = {}
