@@ -237,3 +237,27 @@ def test_topics_that_nobody_asked_for_are_dropped() -> None:
     cluster.client.metadata.follow_all()
     cluster.network.run(500)
     assert len(cluster.client.metadata.cluster.topics) == 1_002
+
+
+def test_a_topic_of_which_an_answer_lacks_partitions_is_asked_for_again() -> None:
+    cluster = Cluster()
+    answer = cluster.topics.answer
+    lacking = 3
+
+    def less(request: Any) -> MetadataResponse:
+        nonlocal lacking
+        found = answer(request)
+        for topic in found.topics if lacking else ():
+            topic.partitions = [each for each in topic.partitions if each.partition_index != 0]
+        lacking -= bool(lacking and found.topics)
+        return found
+
+    cluster.topics.leaders["a"] = [1, 1, 1]
+    for broker in cluster.brokers:
+        broker.handlers[METADATA] = less
+    metadata = cluster.client.metadata
+    metadata.add(["a"])
+    cluster.network.run(50)
+    assert "a" not in metadata.cluster.topics and metadata.cluster.errors["a"].retriable
+    cluster.network.run(5_000)
+    assert len(metadata.cluster.topics["a"].partitions) == 3 and not metadata.cluster.errors

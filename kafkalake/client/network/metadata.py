@@ -13,7 +13,7 @@ from uuid import UUID
 from kafkalake.client.cluster import BrokerNode, PartitionInfo, TopicInfo, topic_info
 from kafkalake.client.network.backoff import ExponentialBackoff
 from kafkalake.client.requests import error_name
-from kafkalake.errors import KafkaError, KafkaLakeError, error_for_code
+from kafkalake.errors import KafkaError, KafkaLakeError, LeaderNotAvailableError, error_for_code
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse, NodeEndpoint
 
@@ -182,8 +182,10 @@ def _merged(known: ClusterMetadata, response: MetadataResponse, wanted: Containe
                 answered.error_code,
                 f"topic '{name}': {error_name(answered.error_code).lower().removesuffix(' exception')}",
             )
+        elif not _is_numbered(info := topic_info(answered)):
+            errors[name] = LeaderNotAvailableError(f"topic '{name}': an answer lacks some of its partitions")
         else:
-            topics[name] = _newer(known.topics.get(name), topic_info(answered))
+            topics[name] = _newer(known.topics.get(name), info)
     return ClusterMetadata(
         cluster_id=response.cluster_id,
         controller_id=response.controller_id,
@@ -192,6 +194,11 @@ def _merged(known: ClusterMetadata, response: MetadataResponse, wanted: Containe
         errors=errors,
         names={info.topic_id: name for name, info in topics.items() if info.topic_id is not None},
     )
+
+
+def _is_numbered(info: TopicInfo) -> bool:
+    """Return whether a topic's partitions are numbered from 0 on, by which they are found."""
+    return all(each.partition == number for number, each in enumerate(info.partitions))
 
 
 def _newer(known: TopicInfo | None, info: TopicInfo) -> TopicInfo:
