@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from waiting import wait_until
 
 import kafkalake
 from kafkalake import aio
+from kafkalake.client.consuming.listeners import RebalanceListener
 from kafkalake.client.errors import ClientClosedError
+from kafkalake.topic_partition import TopicPartition
 
 TIMEOUT_S = 60
 
@@ -71,6 +74,42 @@ def test_a_transaction_that_is_open_when_its_producer_is_closed_is_aborted(
         asyncio.run(asyncio.wait_for(leave_open(), TIMEOUT_S))
         for name in names:
             wait_until(lambda name=name: admin.describe_transaction(name).state == "CompleteAbort")
+
+
+def test_a_consumer_that_its_listener_closes_is_closed(_shared_kafkalake: Kafkalake, topic: str) -> None:
+    """In a rebalance, and again by what the close itself calls."""
+    servers = _shared_kafkalake.bootstrap_servers
+    with kafkalake.Admin(bootstrap_servers=servers) as admin:
+        admin.create_topic(topic, partitions=2)
+    settings = {"bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest"}
+    calls: list[str] = []
+
+    class Closing(RebalanceListener):
+        def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> object:
+            calls.append("assigned")
+            return consumer.close()
+
+        def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> object:
+            calls.append("revoked")
+            return consumer.close()
+
+    consumer: kafkalake.Consumer | aio.Consumer = kafkalake.Consumer(settings)
+    consumer.subscribe(topic, listener=Closing())
+    with pytest.raises(ClientClosedError, match="the consumer is closed"):
+        consumer.poll(TIMEOUT_S)
+    assert calls == ["assigned", "revoked"]
+
+    async def read() -> None:
+        nonlocal consumer
+        consumer = aio.Consumer(settings)
+        consumer.subscribe(topic, listener=Closing())
+        with pytest.raises(ClientClosedError, match="the consumer is closed"):
+            await consumer.poll(TIMEOUT_S)
+
+    asyncio.run(asyncio.wait_for(read(), TIMEOUT_S))
+    assert calls == ["assigned", "revoked"] * 2
+    with kafkalake.Admin(bootstrap_servers=servers) as admin:
+        assert admin.describe_group(topic).state == "Empty"  # it has left
 
 
 INHERITED = """

@@ -209,6 +209,9 @@ def test_offsets_are_found_sought_committed_and_paused(four: BrokerProcess, topi
         reader.pause([place])
         reader.seek_to_beginning([place])
         assert reader.position(place) == 0 and reader.poll(0.3) == []
+        reader.seek_to_end([place])
+        assert reader.position(place) == 10 and reader.paused() == {place}
+        reader.seek_to_beginning([place])
         reader.resume([place])
         batches = reader.poll_arrow(30)
         assert [one for batch in batches for one in batch.column("value").to_pylist()] == [b"%d" % n for n in range(10)]

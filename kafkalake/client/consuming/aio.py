@@ -59,6 +59,7 @@ class Consumer(ConsumerFace):
         self._user: asyncio.Task[Any] | None = None
         self._is_woken = False
         self._is_closed = False
+        self._is_closing = False
 
     def __del__(self) -> None:
         if not getattr(self, "_is_closed", True):
@@ -141,7 +142,9 @@ class Consumer(ConsumerFace):
             self._end()
             return
         self._check_user()
-        self._is_woken = False
+        if self._is_closing:  # by a call under way, in which the application is called
+            return
+        self._is_woken, self._is_closing = False, True
         timeout_ms = self._timeout_ms(timeout_s, _CLOSE_MS)
         try:
             await self._run(self._calls.close(timeout_ms))
@@ -175,6 +178,9 @@ class Consumer(ConsumerFace):
                 resume: Callable[[], Wait | Call] = partial(next, script)
                 while True:
                     resume = await self._wait(script, resume())
+                    if self._is_closed:  # by the application, in what was called
+                        script.close()
+                        raise ClientClosedError("the consumer is closed")
         except StopIteration as stop:
             found: T = stop.value
             return found
@@ -191,7 +197,7 @@ class Consumer(ConsumerFace):
             else:
                 self._edge.schedule()
                 await self._edge.next_turn(left_ms / 1000)
-                if self._is_woken:
+                if self._is_woken and not self._is_closing:
                     self._is_woken = False
                     return partial(script.throw, WakeupError("wakeup was called"))
             return partial(script.send, None)

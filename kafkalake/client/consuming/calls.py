@@ -31,7 +31,7 @@ from kafkalake.client.consuming.operation import Operation
 from kafkalake.client.consuming.records import ConsumerRecord, DeserializedRecord
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import EARLIEST, LATEST
-from kafkalake.client.errors import ClientTimeoutError, SerializationError
+from kafkalake.client.errors import ClientTimeoutError, SerializationError, WakeupError
 from kafkalake.client.serialization import Deserializer
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError, as_value
@@ -91,6 +91,8 @@ class ConsumerCalls:
         self._listener: RebalanceListener | None = None
         self._error: KafkaLakeError | None = None
         self._ended_commits: deque[Callable[[], object]] = deque()
+        self._commits_under_way = 0
+        """The number of asynchronous commits that have not ended."""
 
     # Polling
 
@@ -194,6 +196,8 @@ class ConsumerCalls:
         if operation is not None:
             try:
                 yield from self._result(operation)
+            except WakeupError:
+                raise
             except KafkaLakeError as error:
                 logger.warning("offsets were not committed before partitions were revoked: %s", error)
         yield from self._give_up(change)
@@ -230,8 +234,10 @@ class ConsumerCalls:
         if callback is not None and not callable(callback):
             raise TypeError(f"callback is called with offsets and an error, but {callback!r} is not callable")
         operation = self.core.commit(committed, deadline_ms, is_repeated=False)
+        self._commits_under_way += 1
 
         def ended() -> None:
+            self._commits_under_way -= 1
             if operation.error is None:
                 self._report_commit(committed)
             if callback is not None:
@@ -336,29 +342,50 @@ class ConsumerCalls:
 
     def unsubscribe(self) -> Script[None]:
         """Give the partitions up, leave the group, forget everything."""
-        yield from self._leave()
+        errors: list[Exception] = []
+        yield from self._noting(self._leave(), errors)
         self.core.unsubscribe()
+        if errors:
+            raise errors[0]
 
     def close(self, timeout_ms: int) -> Script[None]:
         """Commit if that is automatic, give the partitions up, leave the group."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         operation = self.core.begin_close(deadline_ms)
-        if operation is not None:
-            try:
+        try:
+            if operation is not None:
                 yield from self._result(operation)
-            except KafkaLakeError as error:
-                logger.warning("offsets were not committed when the consumer was closed: %s", error)
-        yield from self._call_back()
-        yield from self._leave()
+            while self._commits_under_way and (now_ms := self._clock.monotonic_ms()) < deadline_ms:
+                self.core.raise_unreachable(now_ms)
+                yield Wait(deadline_ms)
+        except KafkaLakeError as error:
+            logger.warning("offsets were not committed when the consumer was closed: %s", error)
+        errors: list[Exception] = []
+        while self._ended_commits:
+            yield from self._noting(self._call_back(), errors)
+        yield from self._noting(self._leave(), errors)
         self.core.end_sessions(self._clock.monotonic_ms())
         yield Wait(0)
+        if errors:
+            raise errors[0]
+
+    def _noting(self, script: Script[None], errors: list[Exception]) -> Script[None]:
+        """Run a script, and add what it raises to `errors`: an error of the application does not end the rest."""
+        try:
+            yield from script
+        except Exception as error:
+            errors.append(error)
 
     def _leave(self) -> Script[None]:
+        """Give the partitions up and leave the group. Raise what the listener raises, after that."""
         if self.core.subscriptions.is_by_group:
+            errors: list[Exception] = []
             partitions = frozenset(self.core.subscriptions.partitions)
             if partitions:
-                yield from self._give_up(Change(frozenset(), revoked=partitions))
+                yield from self._noting(self._give_up(Change(frozenset(), revoked=partitions)), errors)
             now_ms = self._clock.monotonic_ms()
             leaving = self.core.leave(now_ms)
             while leaving is not None and not leaving.is_done and self._clock.monotonic_ms() < now_ms + _LEAVE_MS:
                 yield Wait(now_ms + _LEAVE_MS)
+            if errors:
+                raise errors[0]

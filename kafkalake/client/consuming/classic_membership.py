@@ -225,7 +225,7 @@ class ClassicMembership:
         """See `Membership`."""
         request = self._leave_request()
         self._forget_generation(keep_id=False)
-        self._state, self._must_join, self._change = State.UNJOINED, True, None
+        self._state, self._must_join, self._change, self._error = State.UNJOINED, True, None, None
         return request
 
     def next_deadline_ms(self, now_ms: int) -> int | None:

@@ -6,7 +6,7 @@ over, an asynchronous one is not: a later one may have overtaken it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field
 
 from kafkalake.client.consuming.coordinator import Coordinator
@@ -21,6 +21,7 @@ from kafkalake.errors import (
     FencedMemberEpochError,
     IllegalGenerationError,
     KafkaLakeError,
+    NetworkExceptionError,
     RebalanceInProgressError,
     RequestTimedOutError,
     StaleMemberEpochError,
@@ -29,7 +30,7 @@ from kafkalake.errors import (
     as_value,
     error_for_code,
 )
-from kafkalake.topic_partition import TopicPartition, by_topic
+from kafkalake.topic_partition import TopicPartition, by_topic, partition_name
 from kafkalake.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -120,21 +121,20 @@ class Commits:
         self._now_ms = now_ms
         for asked in list(self._waiting):
             operation = asked.operation
-            if asked.is_asking:
-                continue
-            if (error := self._coordinator.error) is not None:
-                self._end(asked, error)
-            elif now_ms >= operation.deadline_ms:
+            if now_ms >= operation.deadline_ms:  # an answer that comes later counts for nothing
                 self._end(asked, asked.error or RequestTimedOutError("the group's coordinator did not answer in time"))
+            elif asked.is_asking:
+                continue
+            elif (error := self._coordinator.error) is not None:
+                self._end(asked, error)
             elif self._coordinator.node_id is not None and asked.retry_at_ms <= now_ms:
                 self._send(asked, self._coordinator.node_id, now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """Return when `turn` is due."""
-        waiting = [asked for asked in self._waiting if not asked.is_asking]
-        found = [asked.operation.deadline_ms for asked in waiting]
+        found = [asked.operation.deadline_ms for asked in self._waiting]
         if self._coordinator.node_id is not None:
-            found += [asked.retry_at_ms for asked in waiting]
+            found += [asked.retry_at_ms for asked in self._waiting if not asked.is_asking]
         return min(found, default=None)
 
     def close(self) -> None:
@@ -190,19 +190,21 @@ class Commits:
     # Responses
 
     def _committed(self, asked: _Asked, request: PendingRequest[OffsetCommitResponse]) -> None:
+        if asked.operation.is_done:
+            return
         if request.error is not None or request.response is None:
             self._lost(asked, request.error)
             return
-        codes = [
-            (topic.name, each.partition_index, each.error_code)
+        codes = {
+            (topic.name, each.partition_index): each.error_code
             for topic in request.response.topics
             for each in topic.partitions
-            if each.error_code
-        ]
-        if not codes:
-            self._end(asked, None)
+        }
+        refused = [(partition, code) for partition, code in codes.items() if code]
+        if not refused:
+            self._end_answered(asked, asked.offsets, codes, None)
             return
-        topic, number, code = codes[0]
+        (topic, number), code = refused[0]
         self._report_refused(code)
         if code in _MEMBERSHIP_ENDED:
             text = f"the group '{self._settings.group_id}' has rebalanced, and others may have the partitions"
@@ -211,6 +213,8 @@ class Commits:
             self._refused(asked, code, f"the offset of partition {topic}-{number}")
 
     def _fetched(self, asked: _Asked, request: PendingRequest[OffsetFetchResponse]) -> None:
+        if asked.operation.is_done:
+            return
         response = request.response
         if request.error is not None or response is None:
             self._lost(asked, request.error)
@@ -222,10 +226,25 @@ class Commits:
             return
         found: Committed = dict.fromkeys(asked.partitions)
         for place, each in places:
-            if each.committed_offset != _NO_OFFSET:
+            if place in found and each.committed_offset != _NO_OFFSET:
                 epoch = None if each.committed_leader_epoch == _NO_EPOCH else each.committed_leader_epoch
                 found[place] = OffsetAndMetadata(each.committed_offset, epoch, each.metadata or "")
-        self._end(asked, None, found)
+        self._end_answered(asked, asked.partitions, dict(places), found)
+
+    def _end_answered(
+        self,
+        asked: _Asked,
+        wanted: Collection[TopicPartition],
+        answered: Container[TopicPartition],
+        found: Committed | None,
+    ) -> None:
+        """End what a response without an error has answered. If it lacks a partition, nothing is known of that."""
+        lacking = [each for each in wanted if each not in answered]
+        if lacking:
+            text = f"the response has no result for partition {partition_name(lacking[0])}"
+            self._repeat(asked, NetworkExceptionError(text))
+        else:
+            self._end(asked, None, found)
 
     def _lost(self, asked: _Asked, error: KafkaLakeError | None) -> None:
         self._coordinator.lose(self._now_ms)

@@ -76,6 +76,7 @@ class Consumer(ConsumerFace):
         self._depth = 0
         self._is_woken = False
         self._is_closed = False
+        self._is_closing = False
         self._end = threading.Event()
         self._keeper: threading.Thread | None = None
         self._is_inherited = False
@@ -170,7 +171,9 @@ class Consumer(ConsumerFace):
             return
         timeout_ms = self._timeout_ms(timeout_s, _CLOSE_MS)
         with self._claimed():
-            self._is_woken = False
+            if self._is_closing:  # by a call under way, in which the application is called
+                return
+            self._is_woken, self._is_closing = False, True
             try:
                 self._run(self._calls.close(timeout_ms))
             finally:
@@ -217,6 +220,9 @@ class Consumer(ConsumerFace):
             try:
                 while True:
                     resume = self._wait(script, resume())
+                    if self._is_closed:  # by the application, in what was called
+                        script.close()
+                        raise ClientClosedError("the consumer is closed")
             except StopIteration as stop:
                 found: T = stop.value
                 return found
@@ -226,7 +232,7 @@ class Consumer(ConsumerFace):
         if isinstance(step, Wait):
             left_ms = step.until_ms - self._clock.monotonic_ms()
             self._edge.poll(max(left_ms, 0))
-            if self._is_woken and left_ms > 0:
+            if self._is_woken and left_ms > 0 and not self._is_closing:
                 self._is_woken = False
                 return partial(script.throw, WakeupError("wakeup was called"))
             return partial(script.send, None)

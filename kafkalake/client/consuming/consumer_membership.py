@@ -68,7 +68,7 @@ class ConsumerMembership:
         self._change: Change | None = None
         self._error: KafkaError | None = None
         self._sent: ConsumerGroupHeartbeatRequest | None = None
-        self._is_asking = False
+        self._asked: GroupRequest | None = None
         self._must_beat = True
         self._is_away = True
         self._is_fenced = False
@@ -129,7 +129,7 @@ class ConsumerMembership:
 
     def requests(self, now_ms: int) -> list[GroupRequest]:
         """See `Membership`."""
-        if self._error is not None or self._is_asking or self._is_away or self._is_fenced:
+        if self._error is not None or self._asked is not None or self._is_away or self._is_fenced:
             return []
         if self._polled_ms is not None and now_ms - self._polled_ms >= self._settings.max_poll_interval_ms:
             request = self._leave_request()
@@ -137,16 +137,16 @@ class ConsumerMembership:
             return [request]
         if now_ms < self._retry_at_ms or (not self._must_beat and now_ms < self._beaten_ms + self._interval_ms):
             return []
-        self._is_asking, self._must_beat, self._beaten_ms = True, False, now_ms
-        return [GroupRequest(CONSUMER_GROUP_HEARTBEAT, self._heartbeat())]
+        self._must_beat, self._beaten_ms = False, now_ms
+        self._asked = GroupRequest(CONSUMER_GROUP_HEARTBEAT, self._heartbeat())
+        return [self._asked]
 
     def take(self, request: GroupRequest, response: Message, now_ms: int) -> bool:
         """See `Membership`."""
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
-        assert isinstance(request.message, ConsumerGroupHeartbeatRequest)
-        if request.message.member_epoch < JOIN_EPOCH:
+        if request is not self._asked:  # one of a membership that was left
             return True
-        self._is_asking = False
+        self._asked = None
         if response.error_code:
             return self._refused(response, now_ms)
         if self._is_away or self._is_fenced:
@@ -164,9 +164,8 @@ class ConsumerMembership:
 
     def failed(self, request: GroupRequest, error: KafkaLakeError, now_ms: int) -> None:
         """See `Membership`. The next heartbeat has all fields."""
-        assert isinstance(request.message, ConsumerGroupHeartbeatRequest)
-        if request.message.member_epoch >= JOIN_EPOCH:
-            self._is_asking = False
+        if request is self._asked:
+            self._asked = None
             self._repeat(now_ms)
             if isinstance(error, UnsupportedVersionError):  # a broker without this protocol
                 self._error = as_value(error)
@@ -178,15 +177,16 @@ class ConsumerMembership:
 
     def leave(self, now_ms: int) -> GroupRequest | None:
         """See `Membership`. A static member says that it may come back."""
-        was_member = self._epoch > JOIN_EPOCH and not self._is_away
+        is_known = self._epoch > JOIN_EPOCH or self._asked is not None  # it may have joined
+        was_member = is_known and not self._is_away
         request = self._leave_request() if was_member else None
         self._fence()
-        self._is_fenced, self._is_asking = False, False
+        self._is_fenced, self._asked, self._error = False, None, None
         return request
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """See `Membership`."""
-        if self._is_away or self._is_asking or self._is_fenced or self._error is not None:
+        if self._is_away or self._asked is not None or self._is_fenced or self._error is not None:
             return None
         due_ms = now_ms if self._must_beat else self._beaten_ms + self._interval_ms
         return max(due_ms, self._retry_at_ms)

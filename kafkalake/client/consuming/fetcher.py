@@ -25,7 +25,9 @@ from kafkalake.client.consuming.subscriptions import PartitionState, Step, Subsc
 from kafkalake.client.requests import error_name
 from kafkalake.errors import (
     FencedLeaderEpochError,
+    FetchSessionIdNotFoundError,
     InconsistentTopicIdError,
+    InvalidFetchSessionEpochError,
     KafkaError,
     KafkaStorageError,
     NotLeaderOrFollowerError,
@@ -56,6 +58,9 @@ STALE = frozenset(
     )
 )
 """Errors of a partition after which it is asked for again, with newer metadata."""
+
+_SESSION_ERRORS = frozenset({FetchSessionIdNotFoundError.code, InvalidFetchSessionEpochError.code})
+"""Errors after which a new session is begun at once."""
 
 _RESPONSES_AHEAD = 2
 
@@ -212,6 +217,9 @@ class Fetcher:
         outcome = FetchOutcome()
         self._responses += 1
         if response.error_code:
+            if response.error_code not in _SESSION_ERRORS:
+                outcome.is_stale = True
+                self._delay(asked.partitions, now_ms)
             return outcome
         parts = parts_of(response, asked.names)
         is_shared = sum(bool(data.records) for _, data in parts) > 1

@@ -7,7 +7,7 @@ newer metadata.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -147,7 +147,12 @@ class OffsetLookups:
         self, versions: dict[TopicPartition, int], request: PendingRequest[ListOffsetsResponse]
     ) -> None:
         response = self._response(versions, request)
-        for topic in response.topics if response is not None else ():
+        if response is None:
+            return
+        self._repeat_lacking(
+            versions, {(topic.name, each.partition_index) for topic in response.topics for each in topic.partitions}
+        )
+        for topic in response.topics:
             for each in topic.partitions:
                 partition = topic.name, each.partition_index
                 if each.error_code:
@@ -200,7 +205,12 @@ class OffsetLookups:
         self, versions: dict[TopicPartition, int], request: PendingRequest[OffsetForLeaderEpochResponse]
     ) -> None:
         response = self._response(versions, request)
-        for topic in response.topics if response is not None else ():
+        if response is None:
+            return
+        self._repeat_lacking(
+            versions, {(topic.topic, each.partition) for topic in response.topics for each in topic.partitions}
+        )
+        for topic in response.topics:
             for each in topic.partitions:
                 partition = topic.topic, each.partition
                 if each.error_code:
@@ -231,6 +241,12 @@ class OffsetLookups:
             self._repeat(versions)
             return None
         return request.response
+
+    def _repeat_lacking(self, versions: Mapping[TopicPartition, int], answered: Container[TopicPartition]) -> None:
+        """Ask again, later, for the partitions that a response lacks."""
+        lacking = {partition: version for partition, version in versions.items() if partition not in answered}
+        if lacking:
+            self._repeat(lacking)
 
     def _repeat(self, partitions: Mapping[TopicPartition, object]) -> None:
         self._network.metadata.request_update()

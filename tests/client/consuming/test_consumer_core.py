@@ -20,18 +20,20 @@ from kafkalake.client.consuming.records import DeserializedRecord
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import LogTruncationError, NoOffsetForPartitionError, Step
 from kafkalake.client.records import OffsetAndMetadata
-from kafkalake.client.requests import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from kafkalake.client.requests import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, ClientApi
 from kafkalake.client.settings import parse_settings
 from kafkalake.errors import (
     CorruptMessageError,
     FetchSessionIdNotFoundError,
     KafkaError,
+    KafkaStorageError,
     NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
     TopicAuthorizationError,
     UnknownTopicIdError,
 )
 from kafkalake.record import layout as at
+from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.records import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -564,3 +566,45 @@ def test_partitions_and_topics_that_do_not_exist_are_logged_once(caplog: pytest.
         "partition t-7 does not exist: topic 't' has 2 partitions, numbered from 0",
         "topic 'typo': unknown topic or partition",
     ]
+
+
+def test_fetches_that_are_refused_as_a_whole_are_repeated_after_a_pause() -> None:
+    world = World()
+    world.logs[P0].append(b"a")
+    refused: list[int] = []
+
+    def refuse(request: object) -> FetchResponse:
+        refused.append(world.network.now_ms)
+        return FetchResponse(error_code=KafkaStorageError.code)
+
+    handlers = [broker.handlers[FETCH] for broker in world.brokers]
+    for broker in world.brokers:
+        broker.handlers[FETCH] = refuse
+    world.assign(P0)
+    assert world.read(2_000) == []
+    assert 2 <= len(refused) <= 21
+    for broker, handler in zip(world.brokers, handlers, strict=True):
+        broker.handlers[FETCH] = handler
+    assert world.read(2_000) == [b"a"]
+
+
+@pytest.mark.parametrize("step", [LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH])
+def test_positions_that_an_answer_lacks_are_asked_for_again_after_a_pause(step: ClientApi[Any, Any]) -> None:
+    world = World()
+    world.logs[P0].append(b"a")
+    world.logs[P0].epoch_ends = {0: 1}
+    lacking: list[int] = []
+    handler = world.brokers[0].handlers[step]
+
+    def lack(request: object) -> Message:
+        lacking.append(world.network.now_ms)
+        return step.response(topics=[])  # type: ignore[no-any-return]
+
+    world.brokers[0].handlers[step] = lack
+    world.assign(P0)
+    if step is OFFSET_FOR_LEADER_EPOCH:
+        world.core.subscriptions.seek(P0, 0, 0)
+    assert world.read(2_000) == []
+    assert 2 <= len(lacking) <= 21
+    world.brokers[0].handlers[step] = handler
+    assert world.read(2_000) == [b"a"]

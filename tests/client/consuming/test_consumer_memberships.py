@@ -11,7 +11,7 @@ import pytest
 
 from kafkalake.client.consuming.assignors import ASSIGNORS, Assigned, Assignor, GroupMember, RebalanceProtocol
 from kafkalake.client.consuming.classic_membership import ClassicMembership, State
-from kafkalake.client.consuming.consumer_membership import ConsumerMembership
+from kafkalake.client.consuming.consumer_membership import LEAVE_EPOCH, ConsumerMembership
 from kafkalake.client.consuming.membership import Change, GroupRequest, Membership
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import Subscriptions
@@ -427,6 +427,39 @@ def test_another_member_of_the_same_instance_is_raised_in_poll() -> None:
         group.poll()
     leaving = stable_of_consumer_protocol().member.leave(2_000)
     assert leaving is not None and leaving.message.member_epoch == -1  # type: ignore[attr-defined]
+
+
+def test_a_member_that_leaves_while_it_joins_says_so_and_what_is_answered_later_counts_for_nothing() -> None:
+    group = Group("consumer")
+    group.poll()
+    assert group.requests() == [CONSUMER_GROUP_HEARTBEAT]
+    (joining,) = group.sent
+    leaving = group.member.leave(group.now_ms)
+    assert leaving is not None and leaving.message.member_epoch == LEAVE_EPOCH  # type: ignore[attr-defined]
+    group.poll()
+    assert group.requests() == [CONSUMER_GROUP_HEARTBEAT]
+    group.member.take(joining, beaten(3, 0, 1), group.now_ms)
+    group.member.take(leaving, beaten(LEAVE_EPOCH), group.now_ms)
+    group.member.failed(joining, ConnectionLostError("late"), group.now_ms)
+    assert group.poll() is None and group.requests() == []
+    group.answer(beaten(5, 2))
+    change = group.poll()
+    assert change is not None and change.assigned == {("t", 2)}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_that_was_refused_joins_again_once_it_has_left(protocol: str) -> None:
+    group = Group(protocol)
+    for _ in range(2):
+        group.poll()
+        (api,) = group.requests()
+        refused = JoinGroupResponse if api is JOIN_GROUP else ConsumerGroupHeartbeatResponse
+        group.answer(refused(error_code=GroupMaxSizeReachedError.code))
+        for _ in range(2):
+            with pytest.raises(GroupMaxSizeReachedError):
+                group.poll()
+        assert group.requests() == []
+        group.member.leave(group.now_ms)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -1,0 +1,274 @@
+"""The calls of a consumer with a simulated coordinator: what they send, how long they take, what the application may raise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+import pytest
+from client.consuming.test_consumer_core import P0, P1, World
+from manual_clock import ManualClock
+
+from kafkalake.client.consuming.calls import Call, ConsumerCalls, Script
+from kafkalake.client.consuming.listeners import RebalanceListener
+from kafkalake.client.errors import WakeupError
+from kafkalake.client.records import OffsetAndMetadata
+from kafkalake.client.requests import CONSUMER_GROUP_HEARTBEAT, FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
+from kafkalake.errors import NetworkExceptionError, RequestTimedOutError
+from kafkalake.topic_partition import TopicPartition
+from kafkalake.wire.messages.groups import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    FindCoordinatorResponse,
+    TopicPartitions,
+)
+from kafkalake.wire.messages.message import Message
+from kafkalake.wire.messages.offsets import (
+    OffsetCommitResponse,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+    PartitionResult,
+    TopicResult,
+)
+
+T = TypeVar("T")
+STEP_MS = 10
+ASIDE = ("t", 9)
+"""In place of a partition that an answer lacks."""
+
+
+class GroupWorld(World):
+    """A consumer whose group is coordinated by broker 1, which assigns `target`, and answers while `answers`.
+
+    falls_silent: the next commit is not answered, and nothing after it.
+    lacking: how many answers about offsets lack the partitions that were asked for. left: how often the consumer has left.
+    """
+
+    def __init__(self, **given: object) -> None:
+        super().__init__(**{"group.id": "g", "group.protocol": "consumer", **given})
+        self.know_ids()
+        self.target = [0, 1]
+        self.answers, self.falls_silent, self.lacking, self.left = True, False, 0, 0
+        self.committed: dict[TopicPartition, int] = {}
+        self.commits: list[tuple[int, dict[TopicPartition, int]]] = []
+        self.clock = ManualClock(self.network.now_ms)
+        self.calls = ConsumerCalls(self.core, self.settings, self.clock, (None, None), ())
+        for broker in self.brokers:
+            broker.handlers |= {
+                FIND_COORDINATOR: lambda request: FindCoordinatorResponse(node_id=1),
+                CONSUMER_GROUP_HEARTBEAT: self._beat,
+                OFFSET_COMMIT: self._commit,
+                OFFSET_FETCH: self._fetch_offsets,
+            }
+
+    def run(self, script: Script[T], steps: int = 10_000) -> T:
+        """Return what a call returns."""
+        try:
+            step = next(script)
+            for _ in range(steps):
+                if isinstance(step, Call):
+                    try:
+                        answer = step.call()
+                    except Exception as error:
+                        step = script.throw(error)
+                    else:
+                        step = script.send(answer)
+                else:
+                    self.pass_time()
+                    step = script.send(None)
+        except StopIteration as stop:
+            found: T = stop.value
+            return found
+        raise AssertionError("the call does not end")
+
+    def pass_time(self) -> None:
+        self.network.run(STEP_MS)
+        self.clock.advance(STEP_MS)
+
+    def join(self, listener: RebalanceListener | None = None) -> None:
+        self.core.subscriptions.subscribe(["t"])
+        self.calls.listen(listener)
+        while not self.core.subscriptions.positions():
+            self.run(self.calls.poll(100, 0))
+
+    def _beat(self, request: Any) -> Message | None:
+        if not self.answers:
+            return None
+        if request.member_epoch < 0:
+            self.left += 1
+            return ConsumerGroupHeartbeatResponse(member_epoch=request.member_epoch, heartbeat_interval=100)
+        target = [TopicPartitions(topic_id=self.topics.ids["t"], partitions=self.target)]
+        assignment = Assignment(topic_partitions=target)
+        return ConsumerGroupHeartbeatResponse(member_epoch=5, heartbeat_interval=100, assignment=assignment)
+
+    def _names(self, topics: Any, numbers: Callable[[Any], Collection[int]]) -> list[TopicPartition]:
+        if self.lacking:
+            self.lacking -= 1
+            return [ASIDE]
+        return [(topic.name, number) for topic in topics for number in numbers(topic)]
+
+    def _commit(self, request: Any) -> Message | None:
+        offsets = {
+            (topic.name, each.partition_index): each.committed_offset
+            for topic in request.topics
+            for each in topic.partitions
+        }
+        self.commits.append((self.network.now_ms, offsets))
+        self.answers = self.answers and not self.falls_silent
+        if not self.answers:
+            return None
+        names = self._names(request.topics, lambda topic: [each.partition_index for each in topic.partitions])
+        results = [PartitionResult(partition_index=number) for _, number in names]
+        return OffsetCommitResponse(topics=[TopicResult(name="t", partitions=results)])
+
+    def _fetch_offsets(self, request: Any) -> Message | None:
+        if not self.answers:
+            return None
+        names = self._names(request.topics, lambda topic: topic.partition_indexes)
+        results = [
+            OffsetFetchResponsePartition(partition_index=number, committed_offset=self.committed.get(("t", number), -1))
+            for _, number in names
+        ]
+        return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=results)])
+
+
+@pytest.fixture
+def world() -> GroupWorld:
+    return GroupWorld()
+
+
+def test_calls_end_in_their_time_although_the_coordinator_does_not_answer(world: GroupWorld) -> None:
+    world.assign()
+    world.run(world.calls.commit({P0: 1}, 30_000))
+    world.answers = False
+    for call in (world.calls.commit({P0: 2}, 1_000), world.calls.committed([P0], 1_000)):
+        began_ms = world.clock.monotonic_ms()
+        with pytest.raises(RequestTimedOutError):
+            world.run(call)
+        assert world.clock.monotonic_ms() <= began_ms + 1_000 + STEP_MS
+    world.answers = True
+    world.end_waits()
+    world.run(world.calls.commit({P0: 3}, 30_000))
+    assert [offsets for _, offsets in world.commits] == [{P0: 1}, {P0: 2}, {P0: 3}]
+
+
+def test_an_answer_that_lacks_a_partition_is_no_commit(world: GroupWorld) -> None:
+    world.assign()
+    world.run(world.calls.poll(1_000, 1))
+    world.lacking = 2
+    world.run(world.calls.commit({P0: 1, P1: 2}, 30_000))
+    assert len(world.commits) == 3
+    errors: list[Any] = []
+    world.lacking = 1
+    world.calls.commit_async({P0: 2}, lambda offsets, error: errors.append(error))
+    for _ in range(100):
+        world.pass_time()
+    world.run(world.calls.poll(0, 1))
+    assert [type(each) for each in errors] == [NetworkExceptionError]
+
+
+def test_an_answer_that_lacks_a_partition_does_not_say_that_nothing_is_committed(world: GroupWorld) -> None:
+    world.logs[P0].batches_max = 10
+    world.logs[P0].append(b"a")
+    world.logs[P0].append(b"b")
+    world.committed[P0] = 1
+    world.lacking = 2
+    world.assign(P0)
+    found = world.run(world.calls.poll(5_000, 10))
+    assert [record.value for record in found] == [b"b"]
+    world.lacking = 2
+    assert world.run(world.calls.committed([P0], 30_000)) == {P0: OffsetAndMetadata(1)}
+
+
+def test_offsets_are_committed_by_polls_in_their_interval() -> None:
+    world = GroupWorld(**{"auto.commit.interval.ms": 5_000})
+    world.logs[P0].append(b"a")
+    world.join()
+    began_ms = world.clock.monotonic_ms()
+    while world.clock.monotonic_ms() < began_ms + 12_000:
+        world.run(world.calls.poll(100, 10))
+    for _ in range(1_000):
+        world.pass_time()  # nobody polls
+    times = [at_ms - began_ms for at_ms, _ in world.commits]
+    assert len(times) == 2 and times[1] - times[0] == pytest.approx(5_000, abs=200), times
+    assert world.commits[-1][1] == {P0: 1, P1: 0}
+
+
+def test_a_wakeup_is_heard_of_while_offsets_are_committed_before_partitions_are_revoked(world: GroupWorld) -> None:
+    world.join()
+    world.falls_silent = True
+    world.target = [0]
+    seen = len(world.commits)
+    script = world.calls.poll(60_000, 10)
+    next(script)
+    while len(world.commits) == seen:
+        world.pass_time()
+        script.send(None)
+    with pytest.raises(WakeupError):
+        script.throw(WakeupError("wakeup was called"))
+    world.answers, world.falls_silent = True, False
+    world.end_waits()
+    while world.core.subscriptions.partitions.keys() != {P0}:
+        world.run(world.calls.poll(100, 10))
+
+
+class Failing(RebalanceListener):
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        raise ZeroDivisionError("of the test")
+
+
+@pytest.mark.parametrize("end", ["close", "unsubscribe"])
+def test_a_consumer_leaves_its_group_although_its_listener_fails(world: GroupWorld, end: str) -> None:
+    world.join(Failing())
+    with pytest.raises(ZeroDivisionError):
+        world.run(world.calls.close(5_000) if end == "close" else world.calls.unsubscribe())
+    assert world.left == 1
+    assert not world.core.subscriptions.partitions
+    assert bool(world.core.subscriptions.topics) == (end == "close")
+
+
+def test_a_consumer_leaves_its_group_although_callbacks_of_commits_fail(world: GroupWorld) -> None:
+    world.join()
+    called: list[int] = []
+
+    def fail(number: int) -> None:
+        called.append(number)
+        raise ZeroDivisionError(f"{number} of the test")
+
+    world.run(world.calls.poll(0, 1))
+    for number in (1, 2):
+        world.calls.commit_async({P0: number}, lambda offsets, error, number=number: fail(number))
+    with pytest.raises(ZeroDivisionError, match="1 of the test"):
+        world.run(world.calls.close(5_000))
+    assert called == [1, 2] and world.left == 1
+
+
+def test_a_listener_that_fails_is_called_again_before_records_come(world: GroupWorld) -> None:
+    world.logs[P0].append(b"a")
+    calls: list[set[TopicPartition]] = []
+
+    class FailsOnce(RebalanceListener):
+        def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+            calls.append(set(partitions))
+            if len(calls) == 1:
+                raise ZeroDivisionError("of the test")
+
+    with pytest.raises(ZeroDivisionError):
+        world.join(FailsOnce())
+    found: list[Any] = []
+    while not found:
+        found = world.run(world.calls.poll(100, 10))
+    assert calls == [{P0, P1}, {P0, P1}] and [record.value for record in found] == [b"a"]
+
+
+def test_fetches_ask_for_what_the_settings_say() -> None:
+    world = World(
+        **{"fetch.min.bytes": 7, "fetch.max.wait.ms": 70, "fetch.max.bytes": 7_000, "max.partition.fetch.bytes": 700}
+    )
+    world.assign(P0)
+    world.read(500)
+    _, asked = world.fetches[0]
+    assert (asked.min_bytes, asked.max_wait, asked.max_bytes) == (7, 70, 7_000)
+    ((partition,),) = [topic.partitions for topic in asked.topics]
+    assert partition.partition_max_bytes == 700
