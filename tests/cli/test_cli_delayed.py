@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import Run
 from delayed_lake import DelayedLake, Waiting
 from kafka_reference import Kafkalake, create_topic
+from waiting import wait_until
 
 HOUR_MS = 3_600_000
 
@@ -107,9 +110,23 @@ def test_a_broker_tells_what_waits_and_takes_cancels(kafkalake: Run, _shared_kaf
         return sorted(row["key"] for row in json.loads(on("delayed", "list", topic, "--json").stdout))
 
     assert listed() == ["a", "b"]
-    (metrics,) = json.loads(on("delayed", "metrics", "--json").stdout)
-    assert metrics["waiting"] >= 2
+    due_now = on("produce", topic, "-H", "kafkalake-delay-ms=1", "-q", stdin="v")
+    assert (due_now.code, due_now.stderr) == (0, "")
+
+    def is_counted() -> bool:
+        metrics = shown_metrics()
+        return bool(metrics["recent"] and metrics["waiting"] >= 2 and not metrics["overdue"])
+
+    def shown_metrics() -> dict[str, Any]:
+        (found,) = json.loads(on("delayed", "metrics", "--json").stdout)
+        assert isinstance(found, dict)
+        return found
+
+    wait_until(is_counted, shown_metrics)
+    metrics = shown_metrics()
     assert (metrics["loading"], metrics["deadLetters"]) == (0, 0)
+    assert metrics["handedOver"] >= 1 and metrics["nextDueMs"] > time.time_ns() // 1_000_000
+    assert 0 <= metrics["latenessMsP50"] <= metrics["latenessMsP99"] <= metrics["latenessMsMax"]
     assert on("delayed", "metrics").stdout.split()[:3] == ["Broker", "Partitions", "Loading"]
     ended = on("delayed", "cancel", topic, "a")
     assert (ended.code, ended.stderr) == (0, "")

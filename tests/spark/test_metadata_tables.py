@@ -160,6 +160,8 @@ def test_what_waits_to_be_delivered_later(sql: Statement, broker: Kafkalake, cli
     wait_until(lambda: sql(waiting) == [row], lambda: sql(waiting))
     assert sql(f"SELECT count(*) AS n FROM lake.system.delayed WHERE topic = '{clicks}' AND due > now()") == [Row(n=1)]
     assert sql(f"SELECT count(*) AS n FROM lake.{clicks} WHERE value = CAST('later' AS BINARY)") == [Row(n=0)]
+    journal = "SELECT key, CAST(value AS STRING) AS value FROM lake.__delayed"
+    assert sql(f"{journal} WHERE unix_millis(timestamp) = {due_ms}") == [Row(key=bytearray(b"k"), value="later")]
 
 
 def test_what_has_no_past_and_what_cannot_be_written_says_so(sql: Statement, clicks: str) -> None:

@@ -207,14 +207,12 @@ class JournalCoordinator:
         def appended(error: KafkaError | None) -> None:
             if error is not None:
                 done(error)
-            elif loaded is not None and self._loaded is loaded:
-                followed()
-
-        def followed() -> None:
-            if self._loaded is loaded and self._follow_all():
+            elif loaded is None or self._loaded is not loaded:
+                return  # nobody waits for it any more
+            elif self._follow_all():
                 done(None)
             else:
-                self._host.timers.schedule(PAUSE_MS, followed)
+                self._host.timers.schedule(PAUSE_MS, partial(appended, None))
 
         self._append(batch, appended)
 

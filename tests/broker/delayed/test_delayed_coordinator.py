@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from broker.delayed.delayed_world import (
     started,
 )
 
+from kafkalake.broker.delayed.coordinator import PAUSE_MS
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_ins import check_hand_in
 from kafkalake.broker.delayed.hand_overs import hand_over_producer_id
@@ -690,5 +692,40 @@ def test_cancels_have_a_bound_and_are_taken_again_when_others_are_forgotten(
         again = world.hand_in(cancels(b"d"), producer_id=5, sequence=2, base_offset=2)
         await world.pass_time(10)
         assert (again, world.cancels()) == ([None], 1)
+
+    run(scenario())
+
+
+def test_a_coordinator_that_is_replaced_waits_no_more_for_a_journal_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def unreadable(partition: object, state: object, max_bytes: int) -> None:
+        asked.append(max_bytes)
+        raise KafkaStorageError("of the test")
+
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.hand_in([Sent(b"a", SECOND)])
+        await world.pass_time(900, 100)
+        with monkeypatch.context() as patch:
+            patch.setattr("kafkalake.broker.delayed.coordinator.take_in", unreadable)
+            await world.pass_time(3_000, 100)
+        assert asked and not world.targets.values()
+        world.restart()
+        await world.pass_real_time(lambda: world.coordinator.is_loaded)
+        await world.pass_time(5_000, 100)
+        assert world.targets.values() == [b"a"]
+        scheduled: list[int] = []
+        schedule = world.timers.schedule
+
+        def note(delay_ms: int, action: Callable[[], None]) -> object:
+            scheduled.append(delay_ms)
+            return schedule(delay_ms, action)
+
+        monkeypatch.setattr(world.timers, "schedule", note)
+        await world.pass_time(10_000)
+        assert PAUSE_MS not in scheduled
 
     run(scenario())
