@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tomllib
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -236,6 +238,14 @@ def test_the_clients_for_an_event_loop_are_found_in_the_package() -> None:
     assert kafkalake.aio.Producer is aio.Producer
     with pytest.raises(AttributeError, match="no attribute 'Produser'"):
         _ = kafkalake.Produser
+
+
+def test_the_package_says_that_it_has_types() -> None:
+    """PEP 561: in the package, and in what is built of it."""
+    root = Path(kafkalake.__file__).parent
+    assert (root / "py.typed").is_file()
+    built = tomllib.loads((root.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    assert "py.typed" in built["kafkalake"]
 
 
 def broken(now_ms: int) -> Any:
