@@ -37,7 +37,11 @@ from kafkalake.wire.messages.groups import (
     SyncGroupResponse,
     TopicPartitions,
 )
-from kafkalake.wire.messages.offsets import OffsetFetchResponse
+from kafkalake.wire.messages.offsets import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 from kafkalake.wire.messages.transactions import InitProducerIdResponse
 
 AWAY_MS = 60_000
@@ -77,7 +81,7 @@ class GroupWorld(World):
                 HEARTBEAT: self.beat,
                 LEAVE_GROUP: lambda request: LeaveGroupResponse(),
                 CONSUMER_GROUP_HEARTBEAT: self.beat_with_target,
-                OFFSET_FETCH: lambda request: OffsetFetchResponse(),
+                OFFSET_FETCH: self.fetch_offsets,
             }
         )
         self.core.subscriptions.subscribe(["t"])
@@ -92,6 +96,11 @@ class GroupWorld(World):
             member_id="m",
             members=[JoinGroupResponseMember(member_id="m", metadata=protocol.metadata)],
         )
+
+    def fetch_offsets(self, request: Any) -> OffsetFetchResponse:
+        numbers = [number for topic in request.topics for number in topic.partition_indexes]
+        none = [OffsetFetchResponsePartition(partition_index=number, committed_offset=-1) for number in numbers]
+        return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=none)])
 
     def beat(self, request: Any) -> HeartbeatResponse:
         self.beats.append(self.network.now_ms)

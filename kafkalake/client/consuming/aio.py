@@ -142,10 +142,10 @@ class Consumer(ConsumerFace):
             self._end()
             return
         self._check_user()
+        timeout_ms = self._timeout_ms(timeout_s, _CLOSE_MS)
         if self._is_closing:  # by a call under way, in which the application is called
             return
         self._is_woken, self._is_closing = False, True
-        timeout_ms = self._timeout_ms(timeout_s, _CLOSE_MS)
         try:
             await self._run(self._calls.close(timeout_ms))
         finally:

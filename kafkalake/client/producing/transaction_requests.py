@@ -19,6 +19,7 @@ from kafkalake.client.requests import (
     INIT_PRODUCER_ID,
     TXN_OFFSET_COMMIT,
     TXN_OFFSET_COMMIT_AND_ADD,
+    A,
     ClientApi,
     error_name,
 )
@@ -206,12 +207,10 @@ def _committed_offsets(response: TxnOffsetCommitResponse) -> Codes:
     }
 
 
-def _answers_of(
-    partitions: Collection[TopicPartition], codes: Callable[[Any], Codes]
-) -> Callable[[Any], list[KafkaError]]:
+def _answers_of(partitions: Collection[TopicPartition], codes: Callable[[A], Codes]) -> Callable[[A], list[KafkaError]]:
     """Return the function that finds the errors of partitions in a response. One that it lacks may have any."""
 
-    def errors(response: Any) -> list[KafkaError]:
+    def errors(response: A) -> list[KafkaError]:
         found = codes(response)
         lacking = [each for each in sorted(partitions) if each not in found]
         if lacking:
