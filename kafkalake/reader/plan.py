@@ -31,7 +31,7 @@ OPEN_COST_BYTES = 256 << 10
 class SegmentSlice:
     """Offsets [from_offset, to_offset) of one segment file, of which the first `size` bytes are read (-1: all).
 
-    topic_id: the topic id that the file's directory must still name when it is read. cost: estimated bytes.
+    topic_id: the topic id that the file's directory must still name when it is read. bytes: an estimate of those of the offsets.
     Timestamps are those of the segment (None: unknown). aborted: (producer id, first offset, last offset) of the aborted
     transactions in it. records: the number of records in the slice, None if only reading it tells. has_exact_times: the smallest
     and the largest timestamp of these records are those of the segment.
@@ -44,7 +44,7 @@ class SegmentSlice:
     from_offset: int
     to_offset: int
     size: int
-    cost: int
+    bytes: int
     min_timestamp_ms: int | None = None
     max_timestamp_ms: int | None = None
     aborted: tuple[tuple[int, int, int], ...] = ()
@@ -54,14 +54,20 @@ class SegmentSlice:
     has_exact_times: bool = False
 
     @property
+    def cost(self) -> int:
+        """Return what reading the slice costs, as bytes: a slice is put into a task by it."""
+        return OPEN_COST_BYTES + self.bytes
+
+    @property
     def is_dense(self) -> bool:
         """Return whether each offset of the slice is a record's."""
         return self.records == self.to_offset - self.from_offset
 
-    def part(self, first: int, end: int, cost: int) -> SegmentSlice:
+    def part(self, first: int, end: int) -> SegmentSlice:
         """Return the offsets [first, end) of the slice."""
         records = end - first if self.is_dense else None
-        return replace(self, from_offset=first, to_offset=end, cost=cost, records=records, has_exact_times=False)
+        size = self.bytes * (end - first) // max(1, self.to_offset - self.from_offset)
+        return replace(self, from_offset=first, to_offset=end, bytes=size, records=records, has_exact_times=False)
 
 
 def plan_slices(
@@ -146,7 +152,7 @@ def _slices_of(snapshot: PartitionSnapshot, selection: Selection, options: ReadO
             first,
             end,
             segment.readable_bytes,
-            OPEN_COST_BYTES + _bytes_between(segment, first, end),
+            _bytes_between(segment, first, end),
             segment.min_timestamp_ms,
             segment.max_timestamp_ms,
             of_slice,
@@ -195,14 +201,12 @@ def _split(piece: SegmentSlice, target: int) -> list[SegmentSlice]:
         wanted = [positions[0] + (positions[-1] - positions[0]) * k // count for k in range(1, count)]
         cuts = sorted({int(offsets[min(i, len(offsets) - 1)]) for i in positions.searchsorted(wanted)})
     edges = [piece.from_offset, *cuts, piece.to_offset]
-    cost = piece.cost // (len(edges) - 1)
-    return [piece.part(first, end, cost) for first, end in pairwise(edges) if first < end]
+    return [piece.part(first, end) for first, end in pairwise(edges) if first < end]
 
 
 def _by_records(piece: SegmentSlice, records_max: int) -> list[SegmentSlice]:
     starts = range(piece.from_offset, piece.to_offset, records_max)
-    cost = piece.cost // len(starts)
-    return [piece.part(start, min(start + records_max, piece.to_offset), cost) for start in starts]
+    return [piece.part(start, min(start + records_max, piece.to_offset)) for start in starts]
 
 
 def _joined(pieces: Sequence[SegmentSlice], target: int, options: ReadOptions) -> list[list[SegmentSlice]]:
@@ -234,10 +238,9 @@ def _at_least(groups: list[list[SegmentSlice]], count: int) -> list[list[Segment
             halves = [group[: len(group) // 2], group[len(group) // 2 :]]
         else:
             middle = (group[0].from_offset + group[0].to_offset) // 2
-            whole, cost = group[0], group[0].cost // 2
             halves = [
-                [whole.part(whole.from_offset, middle, cost)],
-                [whole.part(middle, whole.to_offset, cost)],
+                [group[0].part(group[0].from_offset, middle)],
+                [group[0].part(middle, group[0].to_offset)],
             ]
         groups[index : index + 1] = halves
     return groups

@@ -139,3 +139,16 @@ def test_extremes_of_offsets_are_found_without_the_records(spark: SparkSession, 
     rows, found = metrics_of(spark, frame.selectExpr("count(*)", "min(offset)", "max(offset)"))
     assert tuple(rows[0]) == (20, 0, 19)
     assert found["bytes read"] < 50_000
+
+
+def test_the_size_that_joins_go_by_is_that_of_the_records(spark: SparkSession, lake: WrittenLake) -> None:
+    """A topic of few records is broadcast, however many partitions they are in."""
+    lake.create("spread", 60)
+    for partition in range(60):
+        lake.append_values("spread", partition, [b"v" * 100])
+    lake.publish()
+    frame = spark.read.format("kafkalake").options(lake=str(lake.path)).load("spread")
+    size = int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+    assert 60 * 100 < size < 60 * 2_000
+    joined = frame.alias("a").join(frame.alias("b"), "value")
+    assert "BroadcastHashJoin" in joined._jdf.queryExecution().executedPlan().toString()

@@ -52,8 +52,8 @@ def _first(slices: Iterable[SegmentSlice], records: int) -> Iterator[SegmentSlic
     for piece in slices:
         if records <= 0:
             return
-        if piece.is_dense and (count := piece.to_offset - piece.from_offset) > records:
-            yield piece.part(piece.from_offset, piece.from_offset + records, piece.cost * records // count)
+        if piece.is_dense and piece.to_offset - piece.from_offset > records:
+            yield piece.part(piece.from_offset, piece.from_offset + records)
             return
         yield piece
         records -= piece.records or 0
@@ -80,13 +80,13 @@ def begin_scan(question: Question) -> Begun:
 def shown(begun: Begun, slices: Iterable[SegmentSlice]) -> dict[str, Any]:
     """Return what Spark shows of a scan of `slices`, and its size.
 
-    records, bytes: upper bounds of what the tasks read. snapshot: the version of the lake's table `partitions`. segments: those
-    that are read, of `segments_of_all`. narrowed: the positions of the filters that have narrowed it.
+    records: an upper bound of what the tasks read. bytes: an estimate of it. snapshot: the version of the lake's table
+    `partitions`. segments: those that are read, of `segments_of_all`. narrowed: the positions of the filters that have narrowed it.
     """
     pieces, read = list(slices), begun.read
     return {
         "records": sum(piece.to_offset - piece.from_offset for piece in pieces),
-        "bytes": sum(piece.cost for piece in pieces),
+        "bytes": sum(piece.bytes for piece in pieces),
         "snapshot": read.version,
         "partitions": len(read.partitions),
         "segments": len({piece.path for piece in pieces}),
