@@ -64,12 +64,17 @@ class ChangePoint:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRange:
-    """The range that was asked for, as versions or as times in ms. None as `last`: the newest version."""
+    """The range that was asked for, as versions or as times in ms. None as `last`: the newest version.
+
+    is_after_first, is_before_last: the version `first`, or `last`, is not in the range.
+    """
 
     first: int | None = None
     last: int | None = None
     first_ms: int | None = None
     last_ms: int | None = None
+    is_after_first: bool = False
+    is_before_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +107,14 @@ def begin_changes(
     """
     topic = the_topic(options, tables)
     newest, rows = tables.partitions_at(None, None)
+    for version in (wanted.first, wanted.last):
+        if version is not None and version > newest:
+            raise LakeError(f"there is no version {version} of {options.lake} yet: the newest is {newest}")
     first = _first(options, wanted, tables)
-    last = newest if wanted.last is None else wanted.last
+    last = newest if wanted.last is None else wanted.last - wanted.is_before_last
     if wanted.last_ms is not None:
         check_past(replace(options, as_of_ms=wanted.last_ms))
         last, _ = tables.partitions_at(None, wanted.last_ms)
-    beyond = max(last, newest if first is None else first - 1)
-    if beyond > newest:
-        raise LakeError(f"there is no version {beyond} of {options.lake} yet: the newest is {newest}")
     end = _point(topic, newest, rows, options)
     if last != newest:
         _, rows = tables.partitions_at(last, None)
@@ -118,7 +123,8 @@ def begin_changes(
         end = _point(topic, last, rows, options)
     if first is None:
         return ChangePoint(EVERYTHING, topic_id_of(topic), {}), end
-    if first > last + 1:
+    is_backwards = wanted.first is not None and wanted.last is not None and wanted.first > wanted.last
+    if is_backwards or first > last + 1:
         raise ConfigurationError(f"the changes from version {first} to version {last} end before they begin")
     return _point_at(topic, first - 1, tables, options), end
 
@@ -194,7 +200,7 @@ def the_topic(options: ReadOptions, tables: DeltaMetadataStore) -> TopicRow:
 
 def _first(options: ReadOptions, wanted: ChangeRange, tables: DeltaMetadataStore) -> int | None:
     if wanted.first_ms is None:
-        return wanted.first
+        return None if wanted.first is None else wanted.first + wanted.is_after_first
     check_past(replace(options, as_of_ms=wanted.first_ms))
     return tables.first_version_since(wanted.first_ms)
 
@@ -324,8 +330,8 @@ def _refuse_removed(
             else f"those after version {end.version} will be"
         )
         raise OffsetOutOfRangeError(
-            f"the changes of {topic} after version {start.version} are not whole: {lost}; {after}, and with failOnDataLoss=false "
-            "the range is read as far as it is there"
+            f"the changes of {topic} from version {start.version + 1} on are not whole: {lost}; {after}, and with "
+            "failOnDataLoss=false the range is read as far as it is there"
         )
 
 

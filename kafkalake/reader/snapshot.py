@@ -226,7 +226,8 @@ def _partition_then(
     segments = _joined(segments, [_from_row(each, path) for each, path in files_of(lake, partition, names, unchanged)])
     if directory is not None:
         segments += _listed(directory, names, partition.state, segments[-1].next_offset if segments else 0)
-    return _covering(topic, row.partition, row.log_start_offset, readable_end(row, isolation), segments)
+    begins = 0 if directory is None else partition.state.log_start_offset
+    return _covering(topic, row.partition, row.log_start_offset, readable_end(row, isolation), segments, begins)
 
 
 def _from_row(row: SegmentRow, path: str) -> SegmentFile:
@@ -264,17 +265,20 @@ def _joined(first: list[SegmentFile], then: Sequence[SegmentFile]) -> list[Segme
 
 
 def _covering(
-    topic: TopicRow, partition: int, start: int, end: int, segments: Sequence[SegmentFile]
+    topic: TopicRow, partition: int, start: int, end: int, segments: Sequence[SegmentFile], begins: int = 0
 ) -> PartitionSnapshot:
-    """Return a snapshot with the segments that hold [start, end). Raise `LakeError` if an offset is missing."""
+    """Return a snapshot with the segments that hold [start, end). Raise `LakeError` if an offset is missing.
+
+    begins: where the log begins now, if the snapshot is of the past.
+    """
     needed = [segment for segment in segments if segment.next_offset > start and segment.base_offset < end]
     expected = start
     for segment in needed:
         if segment.base_offset > expected:
-            raise LakeError(_missing(topic.topic, partition, expected, segment.base_offset))
+            raise LakeError(_missing(topic.topic, partition, expected, segment.base_offset, begins))
         expected = segment.next_offset
     if expected < end:
-        raise LakeError(_missing(topic.topic, partition, expected, end))
+        raise LakeError(_missing(topic.topic, partition, expected, end, begins))
     later = [segment for segment in segments if segment.base_offset >= max(end, expected)]
     return PartitionSnapshot(
         topic.topic,
@@ -287,7 +291,12 @@ def _covering(
     )
 
 
-def _missing(topic: str, partition: int, first: int, end: int) -> str:
+def _missing(topic: str, partition: int, first: int, end: int, begins: int) -> str:
+    if first < begins:
+        return (
+            f"{topic}-{partition}: the version asked for needs offsets {first} to {min(end, begins) - 1}, which were deleted "
+            f"since: the partition begins at offset {begins}"
+        )
     return f"{topic}-{partition}: no segment holds offsets {first} to {end - 1}; `kafkalake log verify` says more"
 
 

@@ -192,7 +192,13 @@ def test_records_that_versions_added_are_inserts(lake: WrittenLake, session: Spa
     read = session.read.option("startingVersion", second).option("endingVersion", third)
     assert read.changes("lake.default.clicks").count() == 3
 
-    assert f"the newest is {fourth}" in refused(sql, "SELECT * FROM lake.clicks CHANGES FROM VERSION 1000")
+    for beyond in (fourth + 1, 1000):
+        found = refused(sql, f"SELECT * FROM lake.clicks CHANGES FROM VERSION {beyond}")
+        assert found.startswith(f"there is no version {beyond} of ") and found.endswith(f"the newest is {fourth}")
+    assert "end before they begin" in refused(
+        sql, f"SELECT * FROM lake.clicks CHANGES FROM VERSION {third} TO VERSION {third - 1}"
+    )
+    assert values(f"FROM VERSION {third} EXCLUSIVE TO VERSION {third}") == []
     assert f"the newest is {fourth}" in refused(sql, "SELECT * FROM lake.clicks CHANGES FROM VERSION 0 TO VERSION 1000")
     assert "end before they begin" in refused(
         sql, f"SELECT * FROM lake.clicks CHANGES FROM VERSION {third} TO VERSION {first}"
@@ -219,6 +225,7 @@ def test_changes_that_are_gone_are_refused_and_where_they_begin_again_is_said(
     versions.append(lake.publish())
     every = f"SELECT count(*) AS n FROM lake.clicks CHANGES FROM VERSION {versions[0]}"
     found = refused(sql, every)
+    assert f"the changes of clicks from version {versions[0]} on are not whole" in found
     assert "offsets 0 to 14 of clicks-0 were deleted" in found
     assert f"from version {versions[2]} on they are" in found
     assert sql(f"SELECT count(*) AS n FROM lake.clicks CHANGES FROM VERSION {versions[2]}")[0].n == 10

@@ -19,10 +19,12 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from written_lake import ABORT, COMMIT, WrittenLake
 
+from kafkalake.errors import LakeError
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.plan import plan_slices
 from kafkalake.reader.predicate import Selection
-from kafkalake.reader.read_options import parse_options
+from kafkalake.reader.read_options import ReadOptions, parse_options
+from kafkalake.reader.snapshot import take_snapshot
 from kafkalake.uuid_text import encode_uuid
 
 T0 = 1_700_000_000_000
@@ -606,6 +608,30 @@ def test_a_version_that_is_not_there_or_needs_what_is_gone_is_an_error(spark: Sp
     segment.unlink()
     with pytest.raises(Exception, match=f"the version asked for needs {segment}"):
         read(spark, lake, "clicks", versionAsOf=str(version)).count()
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_version_of_which_records_were_deleted_since_says_so(tmp_path: Path, is_sealed: bool) -> None:
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("clicks")
+    lake.append("clicks", 0, rows(0, 20))
+    if is_sealed:
+        lake.roll("clicks")
+    version = lake.publish()
+    if not is_sealed:
+        lake.roll("clicks")
+    lake.append("clicks", 0, rows(20, 40))
+    lake.logs["clicks", 0].delete_records_before(25)
+    lake.publish()
+    for path in lake.directory("clicks").glob("*.arrow*"):
+        if not path.name.startswith("00000000000000000020"):
+            path.unlink()
+    said = (
+        "removed since" if is_sealed else "offsets 0 to 19, which were deleted since: the partition begins at offset 25"
+    )
+    with pytest.raises(LakeError, match=said):
+        take_snapshot(ReadOptions(str(lake.path), topics=("clicks",), version=version), lake.store)
+    lake.close()
 
 
 # Transactions.

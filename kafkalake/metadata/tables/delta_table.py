@@ -169,15 +169,18 @@ class OpenDeltaTable:
 
     def read_version(self, version: int) -> pa.Table:
         """Return all rows of a version. Raise `LakeError` if it does not exist (any more)."""
-        if version == self._table.version():
+        newest = self._table.version()
+        if version == newest:
             return self.read()
+        if version > newest:
+            raise LakeError(f"version {version} of {self.path} cannot be read: the newest is {newest}")
         try:
             table = DeltaTable(self.path, version=version)
             schema = self._definition.schema
             return _concatenate(schema, (read_file(self.path, self._definition, file) for file in data_files(table)))
         except (DeltaError, OSError) as error:
             raise LakeError(
-                f"version {version} of {self.path} cannot be read: the newest is {self._table.version()}, and versions "
+                f"version {version} of {self.path} cannot be read: the newest is {newest}, and versions "
                 f"older than {self._definition.history.removeprefix('interval ')} are removed ({first_line(error)})"
             ) from error
 

@@ -56,11 +56,15 @@ def kind(question: Question) -> dict[str, Any]:
 def begin(question: Question) -> dict[str, Any]:
     """Return the points `start` and `end` of a range.
 
-    The range is `first` and `last` (versions) or `first_ms` and `last_ms`. Raise the errors of `parse_options`, `begin_changes`
-    and `require_same`.
+    The range is `first` and `last` (versions, which are in it unless `is_after_first` or `is_before_last`) or `first_ms` and
+    `last_ms`. Raise the errors of `parse_options`, `begin_changes` and `require_same`.
     """
     options = _options(question)
-    wanted = ChangeRange(*(question.get(name) for name in ("first", "last", "first_ms", "last_ms")))
+    wanted = ChangeRange(
+        *(question.get(name) for name in ("first", "last", "first_ms", "last_ms")),
+        is_after_first=question.get("is_after_first", False),
+        is_before_last=question.get("is_before_last", False),
+    )
     start, end = begin_changes(options, wanted, open_lake(options.lake))
     require_same(question["topic"], question["topic_id"], end.topic_id)
     return {"start": start.json, "end": end.json}
@@ -96,7 +100,7 @@ def plan(question: Question) -> dict[str, Any]:
             for partition, commits in changes.commits.items()
         },
         "records": sum(piece.to_offset - piece.from_offset for piece in slices),
-        "bytes": sum(piece.cost for piece in slices),
+        "bytes": sum(piece.bytes for piece in slices),
     }
 
 

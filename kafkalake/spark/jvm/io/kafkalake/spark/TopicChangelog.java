@@ -189,9 +189,9 @@ final class TopicChangelog implements Changelog {
       ObjectNode question = question("begin_changes");
       if (range instanceof ChangelogRange.VersionRange) {
         ChangelogRange.VersionRange versions = (ChangelogRange.VersionRange) range;
-        question.put("first", LakeCatalog.version(versions.startingVersion()) + (versions.startingBoundInclusive() ? 0 : 1));
+        question.put("first", LakeCatalog.version(versions.startingVersion())).put("is_after_first", !versions.startingBoundInclusive());
         versions.endingVersion().ifPresent(
-            last -> question.put("last", LakeCatalog.version(last) - (versions.endingBoundInclusive() ? 0 : 1)));
+            last -> question.put("last", LakeCatalog.version(last)).put("is_before_last", !versions.endingBoundInclusive()));
       } else if (range instanceof ChangelogRange.TimestampRange) {
         ChangelogRange.TimestampRange times = (ChangelogRange.TimestampRange) range;
         // The first millisecond at or after the start, and the last at or before the end, of Spark's microseconds.
