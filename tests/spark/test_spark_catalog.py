@@ -80,6 +80,7 @@ def test_topics_are_listed_in_one_namespace_with_and_without_its_name(
     assert sql(f"SELECT count(*) AS n FROM lake.default.{clicks}")[0].n == 0
     assert "already exists" in refused(sql, f"CREATE TABLE lake.{clicks} (key BINARY, value BINARY)")
     assert "cannot be changed" in refused(sql, "CREATE NAMESPACE lake.other")
+    assert "SCHEMA_ALREADY_EXISTS" in refused(sql, "CREATE NAMESPACE lake.default")
     with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
         sql(f"SELECT * FROM lake.other.{clicks}")
 
@@ -169,6 +170,7 @@ def test_what_a_topic_cannot_be_is_refused(sql: Statement, broker: Kafkalake, cl
     assert "not partitioned by columns" in refused(sql, f"CREATE TABLE {name} (key BINARY) PARTITIONED BY (key)")
     assert partitions(broker, clicks) == 0
     assert "cannot be one of parquet" in refused(sql, f"CREATE TABLE {name} (key BINARY) USING parquet")
+    assert "cannot be EXTERNAL" in refused(sql, f"CREATE EXTERNAL TABLE {name} (key BINARY)")
     assert "no location" in refused(sql, f"CREATE TABLE {name} (key BINARY) LOCATION '/tmp/elsewhere'")
     assert "no comment" in refused(sql, f"CREATE TABLE {name} (key BINARY) COMMENT 'clicks'")
     assert partitions(broker, clicks) == 0
@@ -207,7 +209,10 @@ def test_the_versions_of_a_table(sql: Statement, session: SparkSession, clicks: 
     assert count(f"TIMESTAMP AS OF '{time_then}'") == 1
     assert session.read.option("versionAsOf", published).table(f"lake.{clicks}").count() == 1
     assert "after the latest version" in refused(sql, f"SELECT * FROM lake.{clicks} TIMESTAMP AS OF '2100-01-01'")
-    assert "cannot be read" in refused(sql, f"SELECT * FROM lake.{clicks} VERSION AS OF 1000000")
+    beyond = refused(sql, f"SELECT * FROM lake.{clicks} VERSION AS OF 1000000")
+    assert "cannot be read: the newest is " in beyond and "ernel" not in beyond
+    for options in (f"WITH (versionAsOf = {published})", f"WITH (timestampAsOf = '{time_then}')"):
+        assert count(options) == 1
     assert "whole number" in refused(sql, f"SELECT * FROM lake.{clicks} VERSION AS OF 'main'")
     for then, when in (("VERSION AS OF 0", "in version 0"), (f"TIMESTAMP AS OF '{before}'", "at the time asked for")):
         sentence = refused(sql, f"SELECT * FROM lake.{clicks} {then}")

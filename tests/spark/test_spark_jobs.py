@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -230,7 +231,10 @@ def test_the_jar_is_made_of_the_sources_beside_it(tmp_path: Path) -> None:
     with zipfile.ZipFile(directory / "kafkalake-spark.jar") as jar:
         classes = {Path(name).stem.split("$")[0] for name in jar.namelist() if name.endswith(".class")}
         register = jar.read("META-INF/services/org.apache.spark.sql.sources.DataSourceRegister").decode().strip()
-    assert classes == {source.stem for source in directory.rglob("*.java")}
+        made_of = jar.read("META-INF/kafkalake-sources.sha256").decode().strip()
+    sources = sorted(directory.rglob("*.java"))
+    assert classes == {source.stem for source in sources}
+    assert made_of == hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest(), "run build_jar"
     assert register == "io.kafkalake.spark.KafkaLakeProvider"
 
 

@@ -133,6 +133,8 @@ def test_a_table_is_made_again_from_what_show_create_table_says(
     sql.sql(f"INSERT INTO {clicks} (a) VALUES (1)")
     shown = sql.sql(f"SHOW CREATE TABLE {clicks}").first()[0]
     rows = sql.table(clicks).collect()
+    described = {row.col_name: row.data_type for row in sql.sql(f"DESCRIBE EXTENDED {clicks}").collect()}
+    assert (described["Type"], described["Provider"]) == ("EXTERNAL", "kafkalake"), "DROP TABLE leaves the topic"
     sql.sql(f"DROP TABLE {clicks}")
     sql.sql(shown)
     assert sql.table(clicks).collect() == rows

@@ -53,6 +53,8 @@ def create_table(question: Question) -> None:
             f"a table of a lake is a topic, and cannot be one of {provider}; a stream that creates the table that it writes says "
             'writeStream.format("kafkalake").toTable(...)'
         )
+    if question["properties"].get("external") == "true":
+        raise ConfigurationError("a table of a lake is its topic, which DROP TABLE deletes, and cannot be EXTERNAL")
     properties = _settings(question["properties"])
     fields = _value_fields(question["columns"], has_bytes=properties.get(VALUE_FORMAT) == AVRO)
     if VALUE_SCHEMA not in properties:

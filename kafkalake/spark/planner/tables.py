@@ -101,15 +101,16 @@ def schema_of(question: Question) -> str:
     return kafka_ddl(headers=options.headers, value_schema=options.value_schema, topic_id=options.topic_id)
 
 
-def require_topics(question: Question) -> None:
-    """Raise `ConfigurationError`, `LakeError` or `UnknownTopicOrPartitionError` if `options` name no topics that are there.
+def require_topics(question: Question) -> str:
+    """Return the lake of `options`, which name topics that are there. A pattern may match topics that are created later.
 
-    A pattern may match topics that are created later.
+    Raise `ConfigurationError`, `LakeError` or `UnknownTopicOrPartitionError` if they name none.
     """
     options = parse_options(located(question["options"]), Use.SCHEMA)
     topics = open_lake(options.lake).load_topics()
     if options.pattern is None:
         wanted_partitions(options, topics)
+    return options.lake
 
 
 def id_of(lake: str, name: str) -> str | None:

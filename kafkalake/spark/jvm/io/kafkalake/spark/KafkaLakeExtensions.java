@@ -39,6 +39,8 @@ import scala.runtime.BoxedUnit;
  * in its place, such as Delta's.
  */
 public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider {
+  private static final String GENERAL_ERROR = "HY000";
+
   @Override
   public BoxedUnit apply(SparkSessionExtensions extensions) {
     if (!SparkVersion.isNeeded()) {
@@ -46,6 +48,8 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
     }
     extensions.injectHintResolutionRule(SessionCatalogWrites::new);
     extensions.injectResolutionRule(session -> new SessionCatalogEntries());
+    extensions.injectPostHocResolutionRule(UnsupportedStatements::new);
+    extensions.injectPostHocResolutionRule(session -> new ExternalEntries());
     extensions.injectPlannerStrategy(session -> new AggregateStrategy());
     extensions.injectPlannerStrategy(session -> new ShowTopicsStrategy());
     if (hasLake(SparkEnv.get())) {
@@ -68,7 +72,8 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
             .anyMatch(setting -> setting._2().equals(LakeCatalog.class.getName()));
   }
 
-  private static void check(SparkSession session, LogicalPlan plan) {
+  /** Refuses a statement that would change a catalogue's entry and not its topic. */
+  static void check(SparkSession session, LogicalPlan plan) {
     if (plan instanceof CreateTableAsSelect && !isOfLake(((CreateTableAsSelect) plan).name())) {
       checkCreate(((CreateTableAsSelect) plan).tableSpec().provider());
     } else if (plan instanceof ReplaceTableAsSelect && !isOfLake(((ReplaceTableAsSelect) plan).name())) {
@@ -91,7 +96,7 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
   }
 
   /** Whether the name is one of a `LakeCatalog`, which makes topics. */
-  private static boolean isOfLake(LogicalPlan name) {
+  static boolean isOfLake(LogicalPlan name) {
     return name instanceof ResolvedIdentifier && ((ResolvedIdentifier) name).catalog() instanceof LakeCatalog;
   }
 
@@ -154,11 +159,22 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
     return provider.isDefined() && provider.get().equalsIgnoreCase(KafkaLakeProvider.NAME);
   }
 
-  /** Spark's exception for what cannot be planned, which Java takes for a checked one. */
+  /**
+   * Spark's exception for what cannot be planned, which Java takes for a checked one. It has an SQLSTATE, as `spark-sql` prints the
+   * stack of every error that has none.
+   */
   static RuntimeException refused(String sentence) {
     return unchecked(
         new AnalysisException(
-            sentence, Option.empty(), Option.empty(), Option.empty(), Option.empty(), Map$.MODULE$.empty(), new QueryContext[0]));
+            sentence,
+            Option.empty(),
+            Option.empty(),
+            Option.empty(),
+            Option.empty(),
+            Map$.MODULE$.empty(),
+            new QueryContext[0],
+            Option.apply(GENERAL_ERROR),
+            Option.empty()));
   }
 
   @SuppressWarnings("unchecked")

@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.network.util.JavaUtils;
+import org.apache.spark.sql.catalyst.analysis.NamespaceAlreadyExistsException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
@@ -55,11 +56,11 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
     this.name = name;
     lake = settings.get("path");
     if (lake == null) {
-      throw new IllegalArgumentException("spark.sql.catalog." + name + ".path is missing: the directory of the lake");
+      throw KafkaLakeExtensions.refused("spark.sql.catalog." + name + ".path is missing: the directory of the lake");
     }
     String drop = settings.getOrDefault("drop", "allowed");
     if (!drop.equals("allowed") && !drop.equals("forbidden")) {
-      throw new IllegalArgumentException("spark.sql.catalog." + name + ".drop is " + drop + ": allowed and forbidden are possible");
+      throw KafkaLakeExtensions.refused("spark.sql.catalog." + name + ".drop is " + drop + ": allowed and forbidden are possible");
     }
     mayDrop = drop.equals("allowed");
     procedureTimeout = settings.getOrDefault("procedure.timeout", PROCEDURE_TIMEOUT);
@@ -240,6 +241,26 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
     }
   }
 
+  /** A topic with the columns of another table; of one over a topic also its settings, but for those that are given. */
+  @Override
+  public Table createTableLike(Identifier table, TableInfo info, Table source)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    Map<String, String> properties = new HashMap<>();
+    if (source instanceof TopicTable) {
+      properties.putAll(source.properties());
+      properties.keySet().removeAll(Set.of(TableCatalog.PROP_PROVIDER, TableCatalog.PROP_LOCATION, TableCatalog.PROP_IS_MANAGED_LOCATION));
+    }
+    properties.putAll(info.properties());
+    return createTable(
+        table,
+        new TableInfo.Builder()
+            .withColumns(info.columns())
+            .withPartitions(info.partitions())
+            .withConstraints(info.constraints())
+            .withProperties(properties)
+            .build());
+  }
+
   @Override
   public Table alterTable(Identifier table, TableChange... changes) throws NoSuchTableException {
     requireTopic(table);
@@ -352,8 +373,12 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
     return Map.of(SupportsNamespaces.PROP_LOCATION, lake);
   }
 
+  /** Spark passes over a namespace that is there in CREATE NAMESPACE IF NOT EXISTS. */
   @Override
-  public void createNamespace(String[] namespace, Map<String, String> metadata) {
+  public void createNamespace(String[] namespace, Map<String, String> metadata) throws NamespaceAlreadyExistsException {
+    if (namespaceExists(namespace)) {
+      throw new NamespaceAlreadyExistsException(namespace);
+    }
     throw fixed();
   }
 

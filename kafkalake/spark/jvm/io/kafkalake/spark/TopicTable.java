@@ -1,11 +1,13 @@
 package io.kafkalake.spark;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.Collectors;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
@@ -227,12 +229,20 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
   }
 
   /**
-   * Whether the condition is `offset < n`, of one partition or of all, or a partition: what Kafka's DeleteRecords does; or names keys,
-   * which tombstones delete.
+   * True if the condition is `offset < n`, of one partition or of all, or a partition: what Kafka's DeleteRecords does; or names keys,
+   * which tombstones delete. Others are refused with what is possible, of which Spark's own error says nothing.
    */
   @Override
   public boolean canDeleteWhere(Predicate[] conditions) {
-    return deletion(conditions) != null;
+    if (deletion(conditions) == null) {
+      String offset = columns.isTyped() ? "_offset" : "offset";
+      String key = columns.isTyped() ? properties.getOrDefault(KEY, "_key") : KEY;
+      throw KafkaLakeExtensions.refused(
+          "Cannot delete from " + name + " where " + Arrays.stream(conditions).map(String::valueOf).collect(Collectors.joining(" AND "))
+              + ": a topic loses records from the beginning of its partitions on (WHERE " + offset + " < 100), and a compacted topic also"
+              + " those of a key (WHERE " + key + " = '...')");
+    }
+    return true;
   }
 
   @Override
