@@ -1,6 +1,7 @@
 """Runs SQL statements in a Spark session of its own: a line of JSON in for each, one out, `{"rows": ...}` or `{"error": ...}`.
 
-The argument is the session's settings as JSON: `remote` of a Spark Connect server, or `master` and others.
+A statement is a text, or `{"stream": table, "into": table, "checkpoint": directory}`, a stream until it has read what is there. The
+argument is the session's settings as JSON: `remote` of a Spark Connect server, or `master` and others.
 """
 
 from __future__ import annotations
@@ -21,9 +22,16 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _answer(session: Any, statement: str) -> dict[str, Any]:
+def _copy(session: Any, stream: dict[str, str]) -> list[list[str | None]]:
+    reader = session.readStream.option("startingOffsets", "earliest").table(stream["stream"])
+    writer = reader.writeStream.option("checkpointLocation", stream["checkpoint"]).trigger(availableNow=True)
+    assert writer.toTable(stream["into"]).awaitTermination(90)
+    return []
+
+
+def _answer(session: Any, statement: str | dict[str, str]) -> dict[str, Any]:
     try:
-        return {"rows": rows_of(session, statement)}
+        return {"rows": rows_of(session, statement) if isinstance(statement, str) else _copy(session, statement)}
     except Exception as error:
         return {"error": str(error)}
 

@@ -88,17 +88,26 @@ STATEMENTS: list[tuple[str, Rows | Refused | Has]] = [
         "TO VERSION {version_of_t}",
         [["ann", "/cart", "insert"]],
     ),
+    ("SELECT count(*) FROM lake.{t} CHANGES FROM VERSION {first_version_of_t}", [["3"]]),
     ("SELECT count(*) FROM lake.{t}.lag", [["0"]]),
+    ("SELECT count(*) > 0, max(next_offset) > 0 FROM lake.{t}.segments", [["true", "true"]]),
+    ("SELECT count(*), count(leader) FROM lake.{t}.partitions", [["4", "4"]]),
     ("SELECT max(version) FROM lake.{t}.history VERSION AS OF {first_version_of_t}", [["{first_version_of_t}"]]),
     ("SELECT count(*) FROM lake.system.jobs WHERE topic = '{t}'", [["0"]]),
     ("CALL lake.system.retention(topic => '{t}', dry_run => true)", []),
     ("CALL lake.system.compact(topic => '{t}', dry_run => true)", []),
+    ("CALL lake.system.lag(topic => '{t}')", []),
+    ("SHOW PROCEDURES IN lake.system", Has([])),
+    ("CALL lake.system.compct()", Refused("those of its namespace system are retention, compact")),
     ("SHOW NAMESPACES IN lake", [["default"], ["system"]]),
     ("SHOW TABLES IN lake LIKE '{t}'", Has([["default", "{t}", "false"]])),
     ("SHOW TBLPROPERTIES lake.{t} ('partitions')", [["partitions", "4"]]),
     ("ALTER TABLE lake.{t} SET TBLPROPERTIES ('retention.ms' = '3600000', 'partitions' = '5')", []),
     ("SHOW TBLPROPERTIES lake.{t} ('retention.ms')", [["retention.ms", "3600000"]]),
     ("SHOW TBLPROPERTIES lake.{t} ('partitions')", [["partitions", "5"]]),
+    ("SHOW TABLE EXTENDED IN lake LIKE '{t}'", Has([])),
+    ("CREATE TABLE lake.{t}_like LIKE lake.{t}", []),
+    ("SHOW TBLPROPERTIES lake.{t}_like ('key')", [["key", "user"]]),
     ("DESCRIBE EXTENDED lake.{t}", Has([["ms", "bigint", None], ["Provider", "kafkalake", ""]])),
     ("CREATE TABLE lake.{t}_copy AS SELECT user, sum(ms) AS ms FROM lake.{t} GROUP BY user", []),
     ("SELECT user, ms FROM lake.{t}_copy ORDER BY user", [["ann", "26"], ["bob", "30"]]),
@@ -108,6 +117,13 @@ STATEMENTS: list[tuple[str, Rows | Refused | Has]] = [
     ("CREATE OR REPLACE TABLE lake.{t}_copy (a INT)", Refused("a topic is not replaced")),
     ("INSERT OVERWRITE lake.{t} VALUES ('ann', '/', 12)", Refused("overwritten")),
     ("UPDATE lake.{t} SET ms = 0 WHERE user = 'ann'", Refused("UPDATE TABLE")),
+    (
+        "MERGE INTO lake.{t} t USING (SELECT 'zoe' AS user) s ON t.user = s.user "
+        "WHEN NOT MATCHED THEN INSERT (user) VALUES (s.user)",
+        Refused("MERGE INTO TABLE does not change the records of a topic"),
+    ),
+    ("CREATE VIEW lake.{t}_view AS SELECT * FROM lake.{t}", Refused("a lake has no views")),
+    ("CREATE NAMESPACE IF NOT EXISTS lake.default", []),
     ("ALTER TABLE lake.{t} RENAME TO default.{t}_other", Refused("cannot be renamed")),
     ("DELETE FROM lake.{t} WHERE user = 'ann'", Refused("is not compacted")),
     ("DELETE FROM lake.{t} WHERE ms < 13", Refused("Cannot delete")),
@@ -130,9 +146,14 @@ TELLING = (
     "INSERT INTO lake.{t} ",
     "SELECT user",
     "SELECT count(*) FROM lake.{t} VERSION AS OF {",
+    "SELECT count(*) FROM lake.{t} TIMESTAMP AS OF '{time",
+    "SELECT count(*) FROM lake.{t} CHANGES",
+    "SELECT count(*) FROM lake.{t}.lag",
     "CALL lake.system.retention",
+    "CALL lake.system.compact",
     "SHOW TABLES",
     "CREATE TABLE lake.{t}_copy AS",
+    "MERGE INTO lake.{t}",
     "SELECT count(*) FROM lake.{t} a JOIN",
     "DELETE FROM lake.{t} WHERE ",
     "DROP TABLE lake.{t}",
@@ -143,14 +164,12 @@ EACH = ("",) if long_runs.ALL else TELLING
 OF_SESSION_CATALOG: list[tuple[str, Rows | Refused | Has]] = [
     ("CREATE TABLE lake.{t}_raw", []),
     ("CREATE TABLE {t}_entry USING kafkalake OPTIONS (lake '{lake}', subscribe '{t}_raw')", []),
+    ("DESCRIBE EXTENDED {t}_entry", Has([["Type", "EXTERNAL", ""]])),
     ("INSERT INTO {t}_entry (key, value) VALUES ('k', 'v')", []),
     ("SELECT CAST(key AS STRING), CAST(value AS STRING) FROM {t}_entry", [["k", "v"]]),
     ("DROP TABLE {t}_entry", []),
     ("SELECT count(*) FROM lake.{t}_raw", [["1"]]),
 ]
-OF_SPARKS_SESSION_CATALOG = [*OF_SESSION_CATALOG]
-OF_SPARKS_SESSION_CATALOG[2:2] = [("DESCRIBE EXTENDED {t}_entry", Has([["Type", "EXTERNAL", ""]]))]
-"""Under Delta's catalogue the table is one of Spark's own, MANAGED: Spark makes no external one without LOCATION."""
 
 
 class Versions:
@@ -250,7 +269,7 @@ def running(command: Sequence[str], log: Path, **environment: str) -> Iterator[s
 
 
 @contextlib.contextmanager
-def client(settings: dict[str, str], log: Path, **environment: str) -> Iterator[Run]:
+def client(settings: dict[str, str], log: Path, **environment: str) -> Iterator[Callable[[str | dict[str, str]], Rows]]:
     """A Python process with a session of these settings."""
     with running([sys.executable, catalog_client.__file__, json.dumps(settings)], log, **environment) as process:
         assert process.stdin is not None
@@ -269,7 +288,7 @@ def client(settings: dict[str, str], log: Path, **environment: str) -> Iterator[
             rows: Rows = found["rows"]
             return rows
 
-        def run(statement: str) -> Rows:
+        def run(statement: str | dict[str, str]) -> Rows:
             assert process.stdin is not None
             process.stdin.write(json.dumps(statement).encode() + b"\n")
             process.stdin.flush()
@@ -315,13 +334,25 @@ def bare_cluster(directory: Path) -> Iterator[str]:
         yield url
 
 
+def check_stream(run: Callable[[str | dict[str, str]], Rows], topic: str, checkpoint: Path) -> None:
+    """Copy a table to another one by `readStream.table` and `toTable`, go on from the checkpoint, and count what is there."""
+    for name in (f"{topic}_in", f"{topic}_out"):
+        run(f"CREATE TABLE lake.{name} (user STRING, ms BIGINT) TBLPROPERTIES ('key' = 'user')")
+    for number in range(2):
+        run(f"INSERT INTO lake.{topic}_in VALUES ('ann', {number}), ('bob', {number})")
+        run({"stream": f"lake.{topic}_in", "into": f"lake.{topic}_out", "checkpoint": str(checkpoint)})
+    counted = f"SELECT user, count(*), sum(ms) FROM lake.{topic}_out WHERE CAST(_key AS STRING) = user GROUP BY user"
+    assert sorted(run(counted)) == [["ann", "2", "1"], ["bob", "2", "1"]]
+
+
 def test_on_a_cluster_whose_executors_have_no_kafkalake(broker: Kafkalake, tmp_path: Path) -> None:
     settings = local_spark.settings(tmp_path, jar_sets=(), driver_memory="1g") | local_spark.FEW_ROWS | CATALOG
     settings |= {"spark.sql.catalog.lake.path": str(broker.lake), "spark.executor.memory": "600m"}
     for name in ("spark.executor.extraClassPath", "spark.jars"):
         del settings[name]
     with bare_cluster(tmp_path) as master, client(settings | {"master": master}, tmp_path / "driver.log") as run:
-        check(run, broker.lake, "on_cluster", OF_SPARKS_SESSION_CATALOG, EACH)
+        check(run, broker.lake, "on_cluster", OF_SESSION_CATALOG, EACH)
+        check_stream(run, "on_cluster", tmp_path / "checkpoint")
     assert "kafkalake" not in (tmp_path / "worker.log").read_text().split("Successfully registered")[0]
 
 
@@ -392,7 +423,7 @@ def test_by_jdbc_from_the_thrift_server_with_hives_metastore(
     broker: Kafkalake, server: Server, spark: SparkSession
 ) -> None:
     with by_jdbc(server, spark) as run:
-        check(run, broker.lake, "by_thrift", OF_SPARKS_SESSION_CATALOG)
+        check(run, broker.lake, "by_thrift", OF_SESSION_CATALOG)
         run("CREATE TABLE lake.from_hive (user STRING, ms BIGINT)")
         run("INSERT INTO lake.from_hive VALUES ('ann', 1), ('bob', 2)")
         run("CREATE VIEW of_lake AS SELECT user FROM lake.from_hive WHERE ms > 1")
@@ -411,3 +442,4 @@ def test_by_spark_connect(broker: Kafkalake, server: Server, tmp_path: Path) -> 
     log = tmp_path / "client.log"
     with client({"remote": f"sc://127.0.0.1:{server.connect_port}"}, log, PYTHONPATH=os.pathsep.join(sys.path)) as run:
         check(run, broker.lake, "by_connect", begins=EACH)
+        check_stream(run, "by_connect", tmp_path / "checkpoint")
