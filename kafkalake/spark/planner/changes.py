@@ -61,7 +61,10 @@ def begin(question: Question) -> dict[str, Any]:
     """
     options = _options(question)
     wanted = ChangeRange(
-        *(question.get(name) for name in ("first", "last", "first_ms", "last_ms")),
+        question.get("first"),
+        question.get("last"),
+        question.get("first_ms"),
+        question.get("last_ms"),
         is_after_first=question.get("is_after_first", False),
         is_before_last=question.get("is_before_last", False),
     )
