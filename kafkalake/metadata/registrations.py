@@ -41,3 +41,9 @@ def with_topics_of(
     if together == image.partitions:
         return image
     return replace(image, version=image.version + 1, topics_version=image.topics_version + 1, partitions=together)
+
+
+def has_topics_of(image: ClusterImage, topics: Iterable[TopicRow]) -> bool:
+    """Return whether an image has exactly the topics of the table `topics`, with as many partitions."""
+    in_table = {UUID(row.topic_id): row.partitions for row in topics}
+    return in_table == {topic_id: len(partitions) for topic_id, partitions in image.partitions.items()}

@@ -55,7 +55,7 @@ from kafkalake.metadata.identity import cluster_id
 from kafkalake.metadata.lake_format import write_format
 from kafkalake.metadata.lease_keeper import LeaseKeeper
 from kafkalake.metadata.lock_file import look_at_lock
-from kafkalake.metadata.registrations import with_topics_of
+from kafkalake.metadata.registrations import has_topics_of, with_topics_of
 from kafkalake.ownership import Ownership
 from kafkalake.process import allocator
 from kafkalake.process.jobs import run_jobs
@@ -298,7 +298,7 @@ class Node:
                     lambda now: raise_next_producer_id(now, unused),
                 )
 
-            return TopicsRead(bring_together, rules)
+            return TopicsRead(bring_together, rules, lambda image: has_topics_of(image, rows))
 
         await broker.join(read_topics, self.listeners, earlier)
         published = await self._blocking(store.load_partitions)

@@ -20,11 +20,12 @@ from kafkalake.metadata.tables.schemas import TopicRow
 
 class Term:
     """A broker as the controller, elected in `store`. followed, rows: the versions that it has followed, and the rows with them.
-    slow: held while the store is to be slow."""
+    slow: held while the store is to be slow. is_held_up: set once a commit has met that."""
 
     def __init__(self, timeout_ms: int = 5_000, broker_id: int = 0, store: MemoryControlStore | None = None) -> None:
         self.clock = ManualClock()
         self.slow = threading.Lock()
+        self.is_held_up = threading.Event()
         self.fails = 0
         self.timeout_ms = timeout_ms
         self.followed: list[int] = []
@@ -54,6 +55,8 @@ class Term:
         self.controller.activate(self.newest)
 
     def _wait(self) -> None:
+        if self.slow.locked():
+            self.is_held_up.set()
         with self.slow:
             pass
 

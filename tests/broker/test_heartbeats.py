@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType, SimpleNamespace
-from typing import Any, cast
 from uuid import UUID
 
 import pytest
+from broker.members import INTERVAL_MS, FailingReplicas, RefusingController, membership
 from manual_clock import ManualClock
 
 from kafkalake.broker.controller.joining import TopicsRead
-from kafkalake.broker.controller.membership import NO_EPOCH, Membership
-from kafkalake.broker.controller.protocol import EarlierRun, Heartbeat, HeartbeatAnswer, OtherBrokers
+from kafkalake.broker.controller.membership import NO_EPOCH
+from kafkalake.broker.controller.protocol import EarlierRun
 from kafkalake.broker.partitions.purgatory import NoAlarm
-from kafkalake.broker.partitions.replicas import Replicas
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.controller_election import claim
 from kafkalake.cluster.election import ElectionRules
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage
-from kafkalake.config.layers import Settings
 from kafkalake.errors import (
     BrokerUnavailableError,
     KafkaError,
@@ -30,76 +26,9 @@ from kafkalake.errors import (
     NotControllerError,
     RequestTimedOutError,
 )
-from kafkalake.world import World
 
-INTERVAL_MS = 1_000
 MINUTE_MS = 60_000
 SESSION_MS = 9_000
-
-
-class RefusingController:
-    """The controller, on another broker. error: what heartbeats raise."""
-
-    is_active = False
-
-    def __init__(self, error: Exception | None) -> None:
-        self.error = error
-        self.heartbeats = 0
-        self.is_fenced = False
-
-    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
-        self.heartbeats += 1
-        if self.error is not None:
-            raise self.error
-        return HeartbeatAnswer(True, self.is_fenced, False)
-
-
-async def in_turn(work: Any) -> Any:
-    return work()
-
-
-class FailingReplicas:
-    """Replicas that follow a version at the second attempt."""
-
-    version = 0
-    failures = 0
-    idle: Mapping[object, object] = MappingProxyType({})
-
-    def offline(self) -> tuple[()]:
-        return ()
-
-    cut = offline
-
-    async def follow(self, image: ClusterImage, rows: object) -> None:
-        self.failures += 1
-        if self.failures == 1:
-            raise KafkaStorageError("Delta is away")
-        self.version = image.version
-
-
-def membership(
-    controller: RefusingController,
-    clock: ManualClock,
-    store: MemoryControlStore | None = None,
-    replicas: FailingReplicas | None = None,
-    roles: str = "broker",
-    elected: Callable[[], None] = lambda: None,
-) -> Membership:
-    config = Settings({"process.roles": roles, "broker.heartbeat.interval.ms": str(INTERVAL_MS)}).broker
-    return Membership(
-        1,
-        "lake",
-        store or MemoryControlStore(),
-        cast(Replicas, replicas or FailingReplicas()),
-        lambda topic_id: ElectionRules(),
-        World(clock),
-        lambda: config,
-        in_turn,
-        lambda member: cast(OtherBrokers, SimpleNamespace(controller=controller)),
-        lambda settings: None,
-        elected,
-        lambda step: None,
-    )
 
 
 @pytest.mark.parametrize(
@@ -242,9 +171,15 @@ def test_what_is_asked_in_doubt_waits_for_the_newest_version_and_not_for_ever(mo
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("others", [(), (0,)], ids=["alone", "among others"])
-def test_a_broker_that_joins_as_the_controller_brings_topics_together_if_there_was_another(others: tuple[int]) -> None:
-    """The one before may be stopped in the middle of a change."""
+@pytest.mark.parametrize(
+    ("others", "are_together", "settled"),
+    [((), True, 0), ((), False, 1), ((0,), True, 1)],
+    ids=["alone", "alone, killed in the middle of a change", "among others"],
+)
+def test_a_broker_that_joins_as_the_controller_brings_topics_together(
+    others: tuple[int], are_together: bool, settled: int
+) -> None:
+    """Another one before may be stopped in the middle of a change."""
 
     async def run() -> None:
         brokers = {each: BrokerRegistration(each, 1, UUID(int=9), ()) for each in (*others, 1)}
@@ -260,10 +195,10 @@ def test_a_broker_that_joins_as_the_controller_brings_topics_together_if_there_w
         here = BrokerRegistration(1, NO_EPOCH, UUID(int=5), ())
         await member.join(
             here,
-            lambda: TopicsRead(lambda now: now, lambda topic_id: ElectionRules()),
+            lambda: TopicsRead(lambda now: now, lambda topic_id: ElectionRules(), lambda image: are_together),
             EarlierRun(NO_EPOCH, is_cut=False),
         )
         assert member.controller.is_active
-        assert elected == ["settled"] * len(others)
+        assert elected == ["settled"] * settled
 
     asyncio.run(run())

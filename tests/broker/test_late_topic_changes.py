@@ -66,7 +66,13 @@ class Broker:
         self.store = DeltaMetadataStore(lake)
         self.topics = Topics(self.term.newest)
         self.tables = TopicTables(
-            self.store, self.term.controller, self.topics, lambda: SETTINGS, self._run_blocking, World(self.term.clock)
+            self.store,
+            self.term.controller,
+            self.topics,
+            lambda: SETTINGS,
+            self._run_blocking,
+            World(self.term.clock),
+            lambda step: None,
         )
         self.go_on = asyncio.Event()
         self._is_stopped = asyncio.Event()

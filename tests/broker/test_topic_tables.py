@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from unittest.mock import AsyncMock
@@ -23,7 +25,14 @@ from kafkalake.cluster.controller_election import claim
 from kafkalake.cluster.image import BrokerRegistration, PartitionRegistration
 from kafkalake.cluster.topic_changes import create_topics
 from kafkalake.config.layers import Settings
-from kafkalake.errors import InvalidPartitionsError, KafkaStorageError, NotControllerError
+from kafkalake.errors import (
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    KafkaStorageError,
+    NotControllerError,
+    RequestTimedOutError,
+    TopicAlreadyExistsError,
+)
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.world import World
 
@@ -32,11 +41,19 @@ SETTINGS = Settings({}, {}, {})
 
 
 class Store(MemoryMetadataStore):
-    """`reading` is called whenever the rows are read."""
+    """`reading` is called whenever the rows are read, `changed` after each change of them by a controller."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reading: Callable[[], None] = lambda: None
+        self.changed: Callable[[], None] = lambda: None
+
+    @contextlib.contextmanager
+    def _changing_topics(self, controller_epoch: int | None) -> Iterator[None]:
+        with super()._changing_topics(controller_epoch):
+            yield
+        if controller_epoch is not None:
+            self.changed()
 
     def load_topics(self) -> list[TopicRow]:
         self.reading()
@@ -46,8 +63,8 @@ class Store(MemoryMetadataStore):
 class Lake:
     """Both tables, and broker 0 as the controller."""
 
-    def __init__(self) -> None:
-        self.term = Term()
+    def __init__(self, timeout_ms: int = 5_000) -> None:
+        self.term = Term(timeout_ms)
         self.store = Store()
         self.served = Topics(self.term.newest)
         self.tables = TopicTables(
@@ -57,6 +74,7 @@ class Lake:
             lambda: SETTINGS,
             lambda work: asyncio.to_thread(work),
             World(self.term.clock),
+            lambda step: None,
         )
 
     def add_row(self, topic_id: UUID) -> None:
@@ -70,10 +88,10 @@ class Lake:
         self.add_row(topic_id)
         self.add_version(topic_id, *replicas)
 
-    def serve(self) -> Topic:
+    def serve(self, **config: str) -> Topic:
         """Serve the only topic."""
         (row,) = self.store.load_topics()
-        topic = topic_of(row, SETTINGS)
+        topic = topic_of(replace(row, config=config), SETTINGS)
         self.served.apply(self.term.newest, [topic])
         return topic
 
@@ -91,7 +109,11 @@ class Lake:
         self.add_row(LIVE)
         self.add_version(LIVE)
 
-    def admin(self, reach: Callable[[ControllerStep], None] = lambda step: None) -> TopicAdmin:
+    def admin(
+        self,
+        reach: Callable[[ControllerStep], None] = lambda step: None,
+        later: Callable[[int, Callable[[], None]], object] = lambda delay_ms, action: None,
+    ) -> TopicAdmin:
         return TopicAdmin(
             topics=self.served,
             controller=self.term.controller,
@@ -100,7 +122,7 @@ class Lake:
             world=World(self.term.clock),
             settings=lambda: SETTINGS,
             run_blocking=lambda work: asyncio.to_thread(work),
-            later=lambda delay_ms, action: None,
+            later=later,
             reach=reach,
         )
 
@@ -179,6 +201,148 @@ def test_how_many_partitions_a_topic_may_have_is_no_answer_of_a_deposed_controll
         lake.elect(1)
         with pytest.raises(NotControllerError):
             await growing()
+
+    asyncio.run(run())
+
+
+def test_partitions_that_cannot_be_placed_are_tried_again() -> None:
+    """As those of the first broker that starts after all have ended: it is fenced until it listens."""
+
+    async def run() -> None:
+        lake = Lake()
+        lake.create(LIVE, 0, 1)
+        lake.store.alter_topic(replace(lake.store.load_topics()[0], partitions=2))
+        later: list[Callable[[], None]] = []
+        admin = lake.admin(later=lambda delay_ms, action: later.append(action))
+        for tries in range(1, 4):
+            await (admin.settle() if tries == 1 else admin.wait())
+            assert len(later) == tries
+            assert len(lake.term.newest.partitions[LIVE]) == 1
+            if tries == 3:
+                await lake.register(0, 1)
+            later[-1]()
+        await admin.wait()
+        assert len(later) == 3
+        assert len(lake.term.newest.partitions[LIVE]) == 2
+
+    asyncio.run(run())
+
+
+def test_topics_that_cannot_be_brought_together_are_tried_once_at_a_time() -> None:
+    """A topic of a delay that cannot be created would be tried by the clean-up after it, and that of this, and so on."""
+
+    async def run() -> None:
+        lake = Lake()
+        await lake.register(0)
+        lake.create(LIVE)
+        lake.serve(**{"delay.levels": "5s"})
+        tries, later = [], []
+
+        def fail(step: ControllerStep) -> None:
+            if step is ControllerStep.ROWS_ADDED:
+                tries.append(step)
+                raise KafkaStorageError("fails on purpose")
+
+        admin = lake.admin(fail, lambda delay_ms, action: later.append(action))
+        for number in (1, 2):
+            await admin.settle()
+            assert len(tries) == number
+            assert later
+        assert len(later) == 1
+
+    asyncio.run(run())
+
+
+Work = Callable[[], Awaitable[object]]
+
+
+def changes_of(lake: Lake, admin: TopicAdmin, topic: Topic, *, validate_only: bool = False) -> dict[str, Work]:
+    """Each change of a topic."""
+    create, settings = NewTopic("new", replication_factor=1), {"retention.ms": "1"}
+    return {
+        "create": lambda: admin.create_all([create], timeout_ms=5_000, validate_only=validate_only),
+        "add partitions": lambda: admin.add_partitions(topic, 2, None, timeout_ms=5_000, validate_only=validate_only),
+        "alter": lambda: admin.alter_config(
+            topic, lambda now: settings, changed_by="test", validate_only=validate_only
+        ),
+        "delete": lambda: admin.delete(topic, timeout_ms=5_000),
+    }
+
+
+@pytest.mark.parametrize("change", ["create", "add partitions", "alter", "delete"])
+def test_a_change_whose_version_was_not_committed_in_time_is_finished_or_undone_later(change: str) -> None:
+    """Another change holds the store up once the row is written, and this one is given up before its version is begun."""
+
+    async def run() -> None:
+        lake = Lake(timeout_ms=200)
+        await lake.register(0)
+        lake.create(LIVE)
+        topic, later, loop = lake.serve(), [], asyncio.get_running_loop()
+        admin = lake.admin(later=lambda delay_ms, action: later.append(action))
+        other: list[Future[object]] = []
+
+        def hold_up() -> None:
+            lake.store.changed = lambda: None
+            lake.term.slow.acquire()
+            other.append(
+                asyncio.run_coroutine_threadsafe(lake.term.controller.change(lake.term.set("other"), []), loop)
+            )
+            assert lake.term.is_held_up.wait(5)
+
+        lake.store.changed = hold_up
+        with pytest.raises(RequestTimedOutError):
+            await changes_of(lake, admin, topic)[change]()
+        rows, versions = lake.topics()
+        assert (rows != versions) == (change in ("create", "delete"))
+        lake.term.slow.release()
+        lake.term.timeout_ms = 5_000
+        with contextlib.suppress(RequestTimedOutError):
+            await asyncio.wrap_future(other[0])
+        assert len(later) == 1
+        later[0]()
+        await admin.wait()
+        expected = set() if change == "delete" else {LIVE}
+        assert lake.topics() == (expected, expected)
+        for row in lake.store.load_topics():
+            assert row.partitions == len(lake.term.newest.partitions[LIVE]) == (2 if change == "add partitions" else 1)
+        assert [row.config for row in lake.term.rows] == {"alter": [{"retention.ms": "1"}], "add partitions": [{}]}.get(
+            change, []
+        )
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("change", ["create", "add partitions", "alter"])
+def test_what_may_be_changed_is_no_answer_of_a_deposed_controller(change: str) -> None:
+    async def run() -> None:
+        lake = Lake()
+        await lake.register(0)
+        lake.create(LIVE)
+        topic, admin = lake.serve(), lake.admin()
+        validate = changes_of(lake, admin, topic, validate_only=True)[change]
+        await validate()
+        lake.elect(1)
+        for _ in range(2):
+            with pytest.raises(NotControllerError):
+                await validate()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("new", [NewTopic("topic-1"), NewTopic("new", replication_factor=2)], ids=["exists", "too few"])
+def test_why_a_topic_is_not_created_is_no_answer_of_a_deposed_controller(new: NewTopic) -> None:
+    async def run() -> None:
+        lake = Lake()
+        await lake.register(0)
+        lake.create(LIVE)
+        lake.serve()
+        admin = lake.admin()
+        (refused,) = await admin.create_all([new], timeout_ms=5_000)
+        assert isinstance(refused, TopicAlreadyExistsError | InvalidReplicationFactorError)
+        lake.elect(1)
+        for _ in range(2):
+            with pytest.raises(NotControllerError):
+                await admin.create_all([new], timeout_ms=5_000)
 
     asyncio.run(run())
 
@@ -265,9 +429,7 @@ def test_a_topic_that_exists_is_one_of_the_newest_version() -> None:
             await lake.tables.require_together()
         lake.tables.are_together = False
         lake.store.fail_next = [KafkaStorageError("fails on purpose")]
-        with pytest.raises(
-            KafkaStorageError, match="an earlier deletion may have yet to be finished: fails on purpose"
-        ):
+        with pytest.raises(KafkaStorageError, match="an earlier change may have yet to be finished: fails on purpose"):
             await lake.tables.require_together()
         await lake.tables.require_together()
         assert lake.topics() == (set(), set())
@@ -306,17 +468,9 @@ def test_each_change_of_a_row_has_the_epoch_of_the_controller(change: str) -> No
         lake.create(LIVE)
         (row,) = lake.store.load_topics()
         topic, admin = lake.serve(), lake.admin()
-        works: dict[str, Callable[[], Awaitable[object]]] = {
-            "create": lambda: admin.create(NewTopic("new", replication_factor=1), timeout_ms=5_000),
-            "add partitions": lambda: admin.add_partitions(topic, 2, None, timeout_ms=5_000),
-            "alter": lambda: admin.alter_config(
-                topic, lambda now: {"retention.ms": "1"}, changed_by="test", validate_only=False
-            ),
-            "delete": lambda: admin.delete(topic, timeout_ms=5_000),
-        }
         lake.store.claim_topics(2)  # a successor, of which the control store does not tell yet
         with pytest.raises(NotControllerError):
-            await works[change]()
+            await changes_of(lake, admin, topic)[change]()
         assert lake.store.load_topics() == [row]
 
     asyncio.run(run())

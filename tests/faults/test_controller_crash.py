@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 from kafka_reference import BROKERS, BrokerFailed, Cluster, Kafkalake, kafkalake_cluster
 from long_runs import first_of
 from waiting import wait_until
@@ -130,19 +137,36 @@ def test_a_creation_is_whole_or_repeated(cluster: Brokers, step: str) -> None:
     cluster.check(f"created-{step}", f"after-{step}")
 
 
-def test_partitions_that_a_row_alone_has_are_added_by_the_next_controller(cluster: Brokers) -> None:
-    """With as many replicas as the others: `check` waits for them."""
-    create(cluster, "grown")
+@pytest.mark.parametrize("step", first_of(["topic-row-grown", "topic-row-altered"], 1))
+def test_a_change_that_a_row_alone_has_is_finished_by_the_next_controller(cluster: Brokers, step: str) -> None:
+    """New partitions have as many replicas as the others: `check` waits for them."""
+    name = f"changed-{step}"
+    create(cluster, name)
     controller = cluster.controller
-    cluster.arm("topic-row-grown", controller)
-    admin, wanted = cluster.admin(), [NewPartitions("grown", 5)]
+    cluster.arm(step, controller)
+    admin = cluster.admin()
+    setting = ConfigResource(
+        ConfigResource.Type.TOPIC,
+        name,
+        incremental_configs=[ConfigEntry("retention.ms", "777", incremental_operation=AlterConfigOpType.SET)],
+    )
     with suppress(KafkaException, TimeoutError):
-        admin.create_partitions(wanted, operation_timeout=10, request_timeout=4)["grown"].result(6)
+        if step == "topic-row-grown":
+            admin.create_partitions([NewPartitions(name, 5)], operation_timeout=10, request_timeout=4)[name].result(6)
+        else:
+            admin.incremental_alter_configs([setting], request_timeout=4)[setting].result(6)
     wait_until(lambda: cluster.killed() == [controller])
     cluster.restart_killed()
+
+    def is_changed(number: int) -> bool:
+        if step == "topic-row-grown":
+            return len(cluster.topics(number)[name].partitions) == 5
+        asked = AdminClient({"bootstrap.servers": cluster.brokers[number].bootstrap_servers, "log_level": 0})
+        return bool(asked.describe_configs([setting])[setting].result(10)["retention.ms"].value == "777")
+
     for number in range(BROKERS):
-        wait_until(lambda number=number: len(cluster.topics(number)["grown"].partitions) == 5)  # type: ignore[misc]
-    cluster.check("grown")
+        wait_until(lambda number=number: is_changed(number))  # type: ignore[misc]
+    cluster.check(name)
 
 
 @pytest.mark.parametrize("step", first_of(["topic-row-deleted", "version-committed"], 1))

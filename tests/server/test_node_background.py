@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from kafka_reference import free_port
@@ -19,12 +21,13 @@ from kafkalake.broker.partitions import scheduler
 from kafkalake.broker.partitions.isr_changes import IsrChanges
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.rewritten_segments import RewrittenSegments
+from kafkalake.broker.partitions.topic_rows import overrides_as_text
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.publishing.lake_publisher import LakePublisher
 from kafkalake.broker.publishing.partitions import PartitionReporter
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.orphans import Orphans
-from kafkalake.errors import CoordinatorNotAvailableError, KafkaStorageError
+from kafkalake.errors import CoordinatorNotAvailableError, InvalidReplicaAssignmentError, KafkaStorageError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable
 from kafkalake.metadata.tables.schemas import TopicRow
@@ -232,6 +235,108 @@ def test_a_topic_is_served_exactly_where_delta_has_it(
             await admin.create(NewTopic("kept"), timeout_ms=TIMEOUT_MS)
         async with running(lake) as node:
             assert served(node) == in_delta(lake) == ["kept"]
+
+    asyncio.run(scenario())
+
+
+def partitions_of(node: Node) -> dict[str, int]:
+    assert node.broker is not None
+    return {each.name: len(each.registrations) for each in node.broker.topics}
+
+
+def rows_of(lake: Path) -> dict[str, TopicRow]:
+    return {row.topic: row for row in DeltaMetadataStore(lake, create=False).load_topics()}
+
+
+async def alter(node: Node, topic: Topic, **settings: str) -> None:
+    """Give a topic these settings and no others."""
+    assert node.broker is not None
+    now = {name.replace("_", "."): value for name, value in settings.items()}
+    await node.broker.topic_admin.alter_config(topic, lambda before: now, changed_by="test", validate_only=False)
+
+
+def test_a_broker_that_is_alone_finishes_or_undoes_what_a_kill_has_left_in_one_table(tmp_path: Path) -> None:
+    """The row of a topic that was being created, and one of a topic that was about to have more partitions."""
+    lake = tmp_path / "lake"
+
+    async def restart(count: int) -> None:
+        async with running(lake) as node:
+            assert node.broker is not None
+            await until(lambda: partitions_of(node) == {"kept": count})
+            await until(lambda: {name: row.partitions for name, row in rows_of(lake).items()} == partitions_of(node))
+            await alter(node, node.broker.topics.topic("kept"), retention_ms=str(count))
+            assert rows_of(lake)["kept"].config == {"retention.ms": str(count)}
+
+    async def scenario() -> None:
+        async with running(lake) as node:
+            assert node.broker is not None
+            await node.broker.topic_admin.create(NewTopic("kept"), timeout_ms=TIMEOUT_MS)
+        for _ in range(2):
+            store, kept = DeltaMetadataStore(lake, create=False), rows_of(lake)["kept"]
+            store.create_topics([replace(kept, topic="new", topic_id=str(uuid4()))])
+            store.alter_topic(replace(kept, partitions=kept.partitions + 2))
+            await restart(kept.partitions + 2)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("written", [True, False])
+@pytest.mark.parametrize("failures", [1, 4])
+def test_a_change_of_a_topic_is_served_exactly_where_delta_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, written: bool
+) -> None:
+    """The outcome of a commit is not known, once, and again: more partitions, then other settings."""
+    lake = tmp_path / "lake"
+    monkeypatch.setattr("kafkalake.broker.admin.topic_admin._SETTLE_DELAY_MS_MAX", 250)
+
+    async def scenario() -> None:
+        table = UnreliableTable(monkeypatch)
+
+        async def fail(work: Awaitable[None]) -> None:
+            table.break_it(failures=failures, written=written)
+            with suppress(KafkaStorageError):
+                await work
+            await until(lambda: not table.failures)
+
+        async with running(lake) as node:
+            assert node.broker is not None
+            admin = node.broker.topic_admin
+            topic = await admin.create(NewTopic("kept"), timeout_ms=TIMEOUT_MS)
+
+            def add_one() -> Awaitable[None]:
+                return admin.add_partitions(topic, len(topic.registrations) + 1, None, timeout_ms=TIMEOUT_MS)
+
+            for turn in range(2):
+                before = len(topic.registrations)
+                await fail(add_one())
+                await until(lambda: rows_of(lake)["kept"].partitions == len(topic.registrations))
+                assert len(topic.registrations) == before + written
+                await fail(alter(node, topic, retention_ms=str(turn)))
+                await until(lambda: rows_of(lake)["kept"].config == overrides_as_text(topic.overrides))
+                assert (overrides_as_text(topic.overrides) == {"retention.ms": str(turn)}) == written
+                await add_one()
+                await alter(node, topic)
+                assert rows_of(lake)["kept"].partitions == len(topic.registrations) == before + written + 1
+
+    asyncio.run(scenario())
+
+
+def test_replicas_that_are_named_for_partitions_are_checked_when_it_is_their_turn(tmp_path: Path) -> None:
+    """A change before may have added some of the partitions, which would have others."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "lake") as node:
+            assert node.broker is not None
+            admin = node.broker.topic_admin
+            topic = await admin.create(NewTopic("grown"), timeout_ms=TIMEOUT_MS)
+            first, second = await asyncio.gather(
+                admin.add_partitions(topic, 3, None, timeout_ms=TIMEOUT_MS),
+                admin.add_partitions(topic, 4, [[0]] * 3, timeout_ms=TIMEOUT_MS),
+                return_exceptions=True,
+            )
+            assert first is None
+            assert isinstance(second, InvalidReplicaAssignmentError)
+            assert partitions_of(node) == {"grown": 3}
 
     asyncio.run(scenario())
 

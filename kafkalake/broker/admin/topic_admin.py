@@ -4,7 +4,8 @@ A change is in Delta before it is acknowledged. The commit runs on an executor a
 slower commit is still completed: after REQUEST_TIMED_OUT a client finds the topic later, as with Kafka. Changes run one at a time.
 
 The row in `topics` is committed before the version of the cluster that has the topic's partitions, and deleted before the one that
-has them no more. So a topic exists if both tables have it; what a fault left in one alone is brought together (`settle`).
+has them no more. So a topic exists if both tables have it. What a fault left in one alone is brought together (`settle`), at once
+or before the next change.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from kafkalake.broker.admin import level_topics
 from kafkalake.broker.admin.changes_in_turn import ChangesInTurn
@@ -25,7 +25,7 @@ from kafkalake.broker.admin.topic_plans import (
     check_not_protected,
     parse_overrides,
 )
-from kafkalake.broker.admin.topic_tables import TopicTables, is_resized, with_settings, without_topic
+from kafkalake.broker.admin.topic_tables import TopicTables, is_resized
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.controller.steps import ControllerStep, Reach
 from kafkalake.broker.partitions.new_topic import NewTopic
@@ -33,7 +33,7 @@ from kafkalake.broker.partitions.token_bucket import TokenBucket
 from kafkalake.broker.partitions.topic_rows import overrides_as_text, topic_row
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.election import Election
-from kafkalake.cluster.image import NO_LEADER, ClusterImage, TopicIdPartition
+from kafkalake.cluster.image import ClusterImage
 from kafkalake.cluster.placement import NewTopics
 from kafkalake.cluster.topic_changes import create_topics
 from kafkalake.config.layers import Settings, changed_values
@@ -45,7 +45,6 @@ from kafkalake.errors import (
     LeaderNotAvailableError,
     NotControllerError,
     TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
     as_value,
 )
 from kafkalake.metadata.store import TopicTable
@@ -86,12 +85,13 @@ class TopicAdmin:
         self._world = world
         self._settings = settings
         self._later = later
-        self._tables = TopicTables(store, controller, topics, settings, run_blocking, world)
+        self._tables = TopicTables(store, controller, topics, settings, run_blocking, world, reach)
         self._reach = reach
         self._auto_created = TokenBucket(
             world.clock, lambda: settings().broker.auto_create_topics_partitions_per_second
         )
         self._changes = ChangesInTurn(lambda: controller.is_active)
+        self._is_settling = False
         self._settles_again: list[int] | None = None
         """The pause in ms before the next call of `settle`, if one is to come."""
         self.wait = self._changes.wait
@@ -122,6 +122,7 @@ class TopicAdmin:
         if not wanted:
             return []
         if validate_only:
+            await self._controller.confirm()  # a deposed controller has the topics and brokers of before
             planned = await run_in_turns(self.plans.plan_all(wanted))
             return [
                 each if isinstance(each, KafkaError) else Creation(self._new_topic(new), each)
@@ -173,15 +174,11 @@ class TopicAdmin:
         validate_only: bool = False,
     ) -> None:
         """Increase a topic's partitions to `count`. Raise `InvalidTopicError` if the topic is internal, otherwise as `create`."""
-        try:
-            self.plans.check_more(topic, count, assignments)
-        except KafkaError:
-            await self._controller.confirm()  # a deposed controller has the partitions of before
-            raise
         if validate_only:
-            await self._controller.confirm()
+            await self._controller.confirm()  # a deposed controller has the partitions of before
+            self.plans.check_more(topic, count, assignments)
         else:
-            await self._changes.finish(self._add_partitions(topic, count, assignments), timeout_ms)
+            await self._changes.finish(self._check_and_add(topic, count, assignments), timeout_ms)
 
     async def alter_config(
         self,
@@ -196,8 +193,10 @@ class TopicAdmin:
         Raise `InvalidConfigError` if a setting is not valid, `RequestTimedOutError` if the commit takes longer than the broker's
         request timeout, `KafkaStorageError` if it fails.
         """
-        self._check_change(topic, parse_overrides(change(overrides_as_text(topic.overrides))))
-        if not validate_only:
+        if validate_only:
+            await self._controller.confirm()  # a deposed controller has the settings of before
+            self.plans.check_settings(topic, parse_overrides(change(overrides_as_text(topic.overrides))))
+        else:
             timeout_ms = self._settings().broker.request_timeout_ms
             work = self._alter_config(topic, lambda now: parse_overrides(change(now)), changed_by)
             await self._changes.finish(work, timeout_ms)
@@ -216,9 +215,9 @@ class TopicAdmin:
         return created.topic
 
     async def _plan_all(self, wanted: Sequence[NewTopic]) -> list[TopicPlan | KafkaError]:
-        """Return the plans of new topics. A topic exists already only if no deletion of it has yet to be finished."""
+        """Return the plans of new topics. What refuses them is of the newest version; a topic that is being deleted does not."""
         planned = await run_in_turns(self.plans.plan_all(wanted))
-        if not any(isinstance(each, TopicAlreadyExistsError) for each in planned):
+        if not any(isinstance(each, KafkaError) for each in planned):
             return planned
         try:
             await self._tables.require_together()
@@ -270,15 +269,10 @@ class TopicAdmin:
             placed = place_all(image, creations, NewTopics(image, self._world.random), refused)
             return create_topics(image, placed, image.topics_version + 1) if placed else image
 
-        try:
+        async with self._change_both():
             epoch = await self._add_rows(rows)
             self._reach(ControllerStep.ROWS_ADDED)
             await self._controller.change(create, rows)
-        except TopicAlreadyExistsError as error:  # in Delta and not in the cluster: `settle` has not removed it yet
-            raise KafkaStorageError(f"an earlier creation has yet to be undone: {error}") from error
-        except KafkaStorageError:
-            await self.settle()
-            raise
         if refused:
             await self.settle()
         served = {each.topic.name: each for each in creations if each.topic.name not in refused}
@@ -306,16 +300,27 @@ class TopicAdmin:
         if self._topics.find(topic.name) is not topic:
             return
         check_not_protected(topic)  # only now: it may have waited for a change of its settings
+        async with self._change_both(lambda: self._topics.find(topic.name) is not topic):
+            await self._tables.delete(topic.topic_id)
+
+    @contextlib.asynccontextmanager
+    async def _change_both(self, is_done: Callable[[], bool] = lambda: False) -> AsyncIterator[None]:
+        """Have both tables changed. If that fails they are brought together; the error is raised unless the change `is_done` then.
+
+        Raise `KafkaStorageError` too where a change before has yet to be finished or undone.
+        """
         try:
             with self._tables.changing():
-                with contextlib.suppress(UnknownTopicOrPartitionError):  # an interrupted deletion has removed the row
-                    await self._tables.change_rows(lambda store, epoch: store.delete_topic(str(topic.topic_id), epoch))
-                self._reach(ControllerStep.ROW_DELETED)
-                await self._controller.change(partial(without_topic, topic.topic_id), [])
-        except KafkaStorageError:
+                yield
+        except NotControllerError:
+            raise  # the next controller brings them together
+        except KafkaError as error:
             await self.settle()
-            if self._topics.find(topic.name) is topic:
-                raise
+            if is_done():
+                return
+            if isinstance(error, TopicAlreadyExistsError | InvalidPartitionsError):  # in `topics`, not in the cluster
+                raise KafkaStorageError(f"an earlier change has yet to be finished or undone: {error}") from error
+            raise
 
     def settle_soon(self) -> None:
         """Bring `topics` and the cluster together: the controller before this one may have been killed."""
@@ -327,15 +332,20 @@ class TopicAdmin:
         A topic in Delta but not in the cluster is removed from Delta, because its creation was not acknowledged. A topic in the
         cluster but not in Delta is deleted, because its records would be lost at the next start.
         """
-        if not self._controller.is_active:
+        if self._is_settling or not self._controller.is_active:
             return
+        self._is_settling = True
         try:
-            await self._tables.bring_together()
+            is_whole = await self._tables.bring_together()
             await self._follow_levels()
             self._settles_again = None
+            if not is_whole:
+                self._settle_later(delay_ms)
         except Exception as error:
             logger.warning("topics not brought together error=%r", error)
             self._settle_later(delay_ms)
+        finally:
+            self._is_settling = False
 
     def _settle_later(self, delay_ms: int) -> None:
         if self._settles_again is not None and self._settles_again[0] <= delay_ms:
@@ -349,15 +359,15 @@ class TopicAdmin:
 
         self._later(delay_ms, settle_again)
 
+    async def _check_and_add(self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
+        await self._tables.require_together()
+        self.plans.check_more(topic, count, assignments)
+        await self._add_partitions(topic, count, assignments)
+
     async def _add_partitions(self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
-        first = len(topic.registrations)
-        if count <= first:
-            raise InvalidPartitionsError(f"Topic already has {first} partition(s).")
-        self.plans.check_room(topic.name, count - first)
-        row = topic_row(topic, count)
-        await self._tables.change_rows(lambda store, epoch: store.alter_topic(row, epoch))
-        self._reach(ControllerStep.ROW_GROWN)
-        await self._tables.add_partitions(row, assignments)
+        self.plans.check_room(topic.name, count - len(topic.registrations))
+        async with self._change_both(lambda: assignments is None and len(topic.registrations) == count):
+            await self._tables.grow(topic_row(topic, count), assignments)
         logger.info("partitions added topic=%s partitions=%d", topic.name, count)
         if topic.config.delay_levels:
             await self._follow_levels()
@@ -365,33 +375,21 @@ class TopicAdmin:
     async def _alter_config(
         self, topic: Topic, change: Callable[[dict[str, str]], dict[str, Value]], changed_by: str
     ) -> None:
+        await self._tables.require_together()  # a deposed controller has the settings of before
         overrides = change(overrides_as_text(topic.overrides))
         if overrides == topic.overrides:
-            await self._controller.confirm()  # a deposed controller has the settings of before
             return
-        self._check_change(topic, overrides)
+        self.plans.check_settings(topic, overrides)
         settings = self._settings()
         changes = changed_values(settings.describe_topic(topic.overrides), settings.describe_topic(overrides))
         row = topic_row(topic, len(topic.registrations), overrides)
-        await self._tables.change_rows(lambda store, epoch: store.alter_topic(row, epoch))
-        resized = [topic.topic_id] if is_resized(topic, overrides, settings) else []
-        await self._controller.change(partial(with_settings, resized), [row])
+        async with self._change_both(lambda: topic.overrides == overrides):
+            await self._tables.alter(row, [topic.topic_id] if is_resized(topic, overrides, settings) else [])
         if topic.election_rules.is_unclean_allowed:
-            await self._controller.elect_leaders(_leaderless(topic), Election.UNCLEAN)
+            await self._controller.elect_leaders(topic.leaderless, Election.UNCLEAN)
         for name, old, new in changes:
             logger.info(
                 "topic setting changed topic=%s name=%s old=%s new=%s by=%s", topic.name, name, old, new, changed_by
             )
         if any(name == level_topics.LEVELS for name, _, _ in changes):
             await self._follow_levels()
-
-    def _check_change(self, topic: Topic, overrides: Mapping[str, Value]) -> None:
-        """Raise `InvalidConfigError` if these settings would change those of the broker alone, or ask for names that are taken."""
-        level_topics.check_own_settings(topic.overrides, overrides)
-        self.plans.check_levels(
-            topic.name, level_topics.level_names(topic.name, str(overrides.get(level_topics.LEVELS) or ""))
-        )
-
-
-def _leaderless(topic: Topic) -> list[TopicIdPartition]:
-    return [(topic.topic_id, index) for index, each in enumerate(topic.registrations) if each.leader == NO_LEADER]

@@ -103,6 +103,11 @@ class TopicPlans:
             if other is not None and not (other == name and known is not None and is_level_of(known, target)):
                 raise InvalidConfigError(f"{LEVELS}: there would be a topic '{name}', and '{other}' exists already.")
 
+    def check_settings(self, topic: Topic, overrides: Mapping[str, Value]) -> None:
+        """Raise `InvalidConfigError` if these settings would change those of the broker alone, or ask for names that are taken."""
+        check_own_settings(topic.overrides, overrides)
+        self.check_levels(topic.name, level_names(topic.name, str(overrides.get(LEVELS) or "")))
+
     def journal_factor(self, setting: str) -> int:
         """Return the replicas of a journal's partitions, of the setting with that name.
 

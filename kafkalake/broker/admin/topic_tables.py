@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from kafkalake.broker.controller.controller import Controller
+from kafkalake.broker.controller.steps import ControllerStep, Reach
 from kafkalake.broker.partitions.topic_rows import overrides_as_text
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.image import ClusterImage, decide_together
@@ -48,6 +49,7 @@ class TopicTables:
         settings: Callable[[], Settings],
         run_blocking: RunBlocking,
         world: World,
+        reach: Reach,
     ) -> None:
         self._store = store
         self._controller = controller
@@ -55,8 +57,9 @@ class TopicTables:
         self._settings = settings
         self._run_blocking = run_blocking
         self._world = world
+        self._reach = reach
         self.are_together = True
-        """Whether no topic is known that may be in one table alone, because its deletion has failed in between."""
+        """Whether no topic is known that may be different in both tables, because a change has failed in between."""
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
@@ -74,12 +77,30 @@ class TopicTables:
         await self._run_blocking(partial(change, self._store, confirmed.controller_epoch))
         return confirmed.controller_epoch
 
-    async def add_partitions(self, row: TopicRow, assignments: Sequence[Sequence[int]] | None = None) -> None:
-        """Give a topic the partitions of its row. Raise as `Controller.change`."""
+    async def delete(self, topic_id: uuid.UUID) -> None:
+        """Delete a topic, or finish an interrupted deletion. Raise as `change_rows` and `Controller.change`."""
+        with contextlib.suppress(UnknownTopicOrPartitionError):  # an interrupted deletion has removed the row
+            await self.change_rows(lambda store, epoch: store.delete_topic(str(topic_id), epoch))
+        self._reach(ControllerStep.ROW_DELETED)
+        await self._controller.change(partial(without_topic, topic_id), [])
+
+    async def grow(self, row: TopicRow, assignments: Sequence[Sequence[int]] | None) -> None:
+        """Give a topic more partitions, as many as a new row has. Raise as `change_rows` and `Controller.change`."""
+        await self.change_rows(lambda store, epoch: store.alter_topic(row, epoch))
+        self._reach(ControllerStep.ROW_GROWN)
+        await self._add_partitions(row, assignments)
+
+    async def alter(self, row: TopicRow, resized: Iterable[uuid.UUID]) -> None:
+        """Give a topic the settings of a new row, see `with_settings`. Raise as `change_rows` and `Controller.change`."""
+        await self.change_rows(lambda store, epoch: store.alter_topic(row, epoch))
+        self._reach(ControllerStep.ROW_ALTERED)
+        await self._controller.change(partial(with_settings, resized), [row])
+
+    async def _add_partitions(self, row: TopicRow, assignments: Sequence[Sequence[int]] | None = None) -> None:
         await self._controller.change(partial(with_partitions, row, assignments, self._world), [row])
 
     async def require_together(self) -> None:
-        """Wait until a topic that this broker has is none that is being deleted, or that another controller has deleted.
+        """Wait until what this broker has of topics is what both tables have, in the newest version.
 
         Raise `NotControllerError` if another broker is the controller, `KafkaStorageError` if that cannot be found out.
         """
@@ -88,11 +109,12 @@ class TopicTables:
         except NotControllerError:
             raise
         except KafkaError as error:
-            raise KafkaStorageError(f"an earlier deletion may have yet to be finished: {error}") from error
+            raise KafkaStorageError(f"an earlier change may have yet to be finished: {error}") from error
 
-    async def bring_together(self) -> None:
-        """Remove topics that only one of the tables has, and have the partitions and settings of the rows followed. Raise
-        `KafkaError` if a table cannot be read or changed.
+    async def bring_together(self) -> bool:
+        """Remove topics that only one of the tables has, and have the partitions and settings of the rows followed.
+
+        Return whether all partitions of the rows could be placed. Raise `KafkaError` if a table cannot be read or changed.
 
         The rows are read between two looks at the versions, in one term, and are claimed before: a topic whose row is read and that
         is in no version then comes into none, as its creation has ended, or was of an earlier controller.
@@ -113,20 +135,25 @@ class TopicTables:
         in_delta = {uuid.UUID(row.topic_id) for row in rows}
         for topic_id in known.partitions.keys() - in_delta:
             await self._controller.change(partial(without_topic, topic_id), [])
-        for row in rows:
-            if row.partitions > len(known.partitions.get(uuid.UUID(row.topic_id), ())) > 0:
-                await self._finish_growth(row)
+        grown = [row for row in rows if row.partitions > len(known.partitions.get(uuid.UUID(row.topic_id), ())) > 0]
+        are_finished = [await self._finish_growth(row) for row in grown]
         changed, resized = await self._run_blocking(partial(changed_settings, rows, self._topics, self._settings()))
         if changed:
             await self._controller.change(partial(with_settings, resized), changed)
         self.are_together = True
+        return all(are_finished)
 
-    async def _finish_growth(self, row: TopicRow) -> None:
-        logger.warning("partitions of an unfinished change added topic=%s partitions=%d", row.topic, row.partitions)
+    async def _finish_growth(self, row: TopicRow) -> bool:
+        """Add the partitions that only a topic's row has. Return whether there are brokers to place them on."""
         try:
-            await self.add_partitions(row)
-        except (InvalidReplicationFactorError, UnknownTopicIdError) as error:
-            logger.warning("partitions not added topic=%s error=%s", row.topic, error)
+            await self._add_partitions(row)
+        except UnknownTopicIdError:
+            return True
+        except InvalidReplicationFactorError as error:
+            logger.warning("partitions of an unfinished change not added topic=%s error=%s", row.topic, error)
+            return False
+        logger.warning("partitions of an unfinished change added topic=%s partitions=%d", row.topic, row.partitions)
+        return True
 
 
 def with_partitions(

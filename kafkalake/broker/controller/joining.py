@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -27,10 +27,12 @@ class TopicsRead(NamedTuple):
     """The table of topics, as a controller needs it that does not follow an image yet.
 
     bring_together: makes of an image one with exactly those topics. rules: of elections, of these topics.
+    are_in: returns whether an image has exactly these topics, with all partitions.
     """
 
     bring_together: Decision
     rules: RulesOf
+    are_in: Callable[[ClusterImage], bool]
 
 
 def with_member(

@@ -168,8 +168,8 @@ class Membership:
                     if self._is_broker:
                         self._epoch = joined.brokers[self._broker_id].epoch
                     await self._begin_control(joined)
-                    if joined.nodes != {self._broker_id}:  # else there is no other controller whose changes may be late
-                        self._elected()
+                    if joined.nodes != {self._broker_id} or not topics.are_in(joined):
+                        self._elected()  # alone there is no other controller whose changes may be late
                     return
                 await self._register(here, earlier)
                 return

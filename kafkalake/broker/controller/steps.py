@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class ControllerStep(Enum):
-    """A step of a registration, an election, a creation, a growth or a deletion. The last word says what has just been done."""
+    """A step of a registration, of an election, or of a topic's creation, change or deletion. The last word says what is done."""
 
     CLAIM_DECIDED = "claim-decided"
     CLAIM_COMMITTED = "claim-committed"
@@ -17,6 +17,7 @@ class ControllerStep(Enum):
     ROWS_ADDED = "topic-rows-added"
     ROW_DELETED = "topic-row-deleted"
     ROW_GROWN = "topic-row-grown"
+    ROW_ALTERED = "topic-row-altered"
     BROKER_REGISTERED = "broker-registered"
 
 

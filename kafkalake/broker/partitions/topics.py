@@ -9,7 +9,7 @@ from uuid import UUID
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topic_names import collision_key
 from kafkalake.cluster.election import ElectionRules
-from kafkalake.cluster.image import ClusterImage, PartitionRegistration
+from kafkalake.cluster.image import NO_LEADER, ClusterImage, PartitionRegistration, TopicIdPartition
 from kafkalake.config.setting import Value
 from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import NotLeaderOrFollowerError, UnknownTopicIdError, UnknownTopicOrPartitionError
@@ -47,6 +47,11 @@ class Topic:
     def is_led_elsewhere(self, index: int) -> bool:
         """Return whether the topic has such a partition, and this broker does not lead it."""
         return index not in self.replicas and 0 <= index < len(self.registrations)
+
+    @property
+    def leaderless(self) -> list[TopicIdPartition]:
+        """The partitions without a leader."""
+        return [(self.topic_id, index) for index, each in enumerate(self.registrations) if each.leader == NO_LEADER]
 
     @property
     def election_rules(self) -> ElectionRules:
