@@ -43,6 +43,8 @@ def dispatch(connection: Connection, context: ServerContext, frame: memoryview, 
         connection.begin(request)
         request.reply(api_versions.unsupported_version(request))
         return
+    if api.is_controllers and not kept:
+        frame, kept = memoryview(bytes(frame)), True  # it is handled, or forwarded, by a task
     is_large = len(frame) >= LARGE_FRAME_BYTES and api_key not in (PRODUCE_KEY, APPEND_STAGED_KEY)
     client_id: str | None = None
     body: object = None

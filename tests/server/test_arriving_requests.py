@@ -9,11 +9,19 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
+from contract import test_groups_contract as groups
 from contract.wire_client import WireClient, batch, code, create_topic, encode, produce, produce_values
 from kafka_reference import Kafkalake
+from node_in_thread import NodeInThread
 from worst_case import MIB, worst_case
+
+from kafkalake.broker.admin.scram_credentials import credential_text, user_resource
+from kafkalake.server.turns import Steps, Turns
 
 pytestmark = pytest.mark.process
 
@@ -114,6 +122,76 @@ def test_many_large_requests_at_once_take_turns(kafkalake_broker: StartBroker, t
         client.socket.close()
     assert errors == [3] * 12
     assert cost.peak_bytes < 144 * MIB  # 12 x 20 MiB were sent
+
+
+class Arriving:
+    """Connections of which the broker finds a request each, all at once: they arrive in the same memory, one after the other."""
+
+    def __init__(self, node: NodeInThread, stack: ExitStack) -> None:
+        self._node = node
+        clients = [stack.enter_context(WireClient(node.servers)) for _ in range(9)]
+        for each in clients:
+            assert each.call("ApiVersions", 0).api_keys
+        self.client = clients.pop(4)
+        self._others = clients
+
+    def call(self, api: str, version: int, **values: Any) -> Any:
+        """Return the response to a request that arrives in the middle of others."""
+        go_on = threading.Event()
+        self._node.loop.call_soon_threadsafe(go_on.wait, 20)
+        sent = self.client.send(api, version, **values)
+        numbers = [each.send("Metadata", 4, topics=[{"name": "x" * 200}]) for each in self._others]
+        go_on.set()
+        answer = self.client.receive(api, version, sent)
+        for each, number in zip(self._others, numbers, strict=True):
+            each.receive("Metadata", 4, number)
+        return answer
+
+
+def test_what_is_asked_of_the_controller_is_what_was_sent_whatever_arrives_meanwhile(tmp_path: Path) -> None:
+    salt, password = b"salt" * 8, b"password" * 8
+    with NodeInThread(tmp_path / "lake") as node, ExitStack() as stack:
+        arriving = Arriving(node, stack)
+        for _ in range(2):
+            upsertion = {"mechanism": 1, "iterations": 4096, "salt": salt, "salted_password": password}
+            upsertions = [{"name": "alice", **upsertion}]
+            answer = arriving.call("AlterUserScramCredentials", 0, deletions=[], upsertions=upsertions)
+            assert answer.results[0].error_code == 0
+            kept = node.on_loop(lambda: node.broker.cluster.config[user_resource("alice")])
+            assert kept == {"SCRAM-SHA-256": credential_text("SCRAM-SHA-256", 4096, salt, password)}
+            salt, password = password, salt
+
+
+def test_assignments_are_those_that_were_sent_whatever_arrives_between_two_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine is slow: each step takes a turn."""
+
+    def run(
+        turns: Turns,
+        steps: Steps,
+        is_wanted: Callable[[], bool],
+        finished: Callable[[Any], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            finished(stop.value)
+        else:
+            turns._later(lambda: run(turns, steps, is_wanted, finished, failed))
+
+    with NodeInThread(tmp_path / "lake") as node, ExitStack() as stack:
+        arriving = Arriving(node, stack)
+        groups.await_coordinator(arriving.client, "group")
+        joined = groups.join(arriving.client, "group", version=3)
+        asked = {"group_id": "group", "generation_id": joined.generation_id, "member_id": joined.member_id}
+        others = [{"member_id": f"no-member-{number}", "assignment": b"theirs"} for number in range(3)]
+        monkeypatch.setattr(Turns, "run", run)
+        for assignment in (b"mine" * 9, b"mine too" * 9):
+            assignments = [*others, {"member_id": joined.member_id, "assignment": assignment}]
+            answer = arriving.call("SyncGroup", 3, **asked, assignments=assignments)
+            assert (answer.error_code, bytes(answer.assignment)) == (0, b"mine" * 9), "a second one changes nothing"
 
 
 def test_memory_of_lost_connections_is_given_back(broker: Kafkalake, topic: str) -> None:

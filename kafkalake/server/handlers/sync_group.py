@@ -35,7 +35,8 @@ def handle(request: Request[SyncGroupRequest]) -> Generator[None, None, None]:
     assignments = {}
     for each in body.assignments:
         assignments[each.member_id] = bytes(each.assignment)
-        yield
+        if request.body_is_kept:  # else the request is small, and its memory is reused after the first turn
+            yield
     sync = SyncRequest(
         member_id=body.member_id,
         generation_id=body.generation_id,
