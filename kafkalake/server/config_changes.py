@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from kafkalake.broker.admin.config_admin import Change
 from kafkalake.cluster.image import ConfigResource, ResourceKind
-from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
+from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError, NotControllerError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from kafkalake.server.forwarding import forward
+from kafkalake.server.forwarding import find_out_if_replaced, forward
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.handlers.describe_configs import check_broker_name
 from kafkalake.server.logger_levels import change_levels, own_levels
@@ -33,7 +34,7 @@ async def change_resources(
     """Change each resource of a request and return the answers. `change_of` returns a change or raises a `KafkaError`."""
     resources = request.body.resources
     times = Counter((each.resource_type, each.resource_name) for each in resources)
-    by_controller = await _change_at_controller(request)
+    by_controller = await _change_at_controller(request, resources)
     answers = []
     for resource in resources:
         kind, name = resource.resource_type, resource.resource_name
@@ -52,7 +53,20 @@ async def change_resources(
             AlterConfigsResourceResponse(error_code=code, error_message=message, resource_type=kind, resource_name=name)
         )
         await request.turn()
-    return answers
+    return await _with_newest(request, answers)
+
+
+async def _with_newest(
+    request: Request[_Resources], answers: list[AlterConfigsResourceResponse]
+) -> list[AlterConfigsResourceResponse]:
+    """Return the answers, those of the next controller where this broker has found that it is the controller no more."""
+    late = [each.error_code == NotControllerError.code for each in answers]
+    if request.connection.is_forwarded or not any(late):
+        return answers
+    changed = await _change_at_controller(
+        request, [each for each, is_late in zip(request.body.resources, late, strict=True) if is_late]
+    )
+    return [changed.get((each.resource_type, each.resource_name), each) for each in answers]
 
 
 async def _change_resource(
@@ -93,13 +107,17 @@ async def _change_resource(
         raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
 
 
-async def _change_at_controller(request: Request[_Resources]) -> dict[tuple[int, str], AlterConfigsResourceResponse]:
-    """Return the controller's answers, if it is another broker, for all resources but loggers.
+async def _change_at_controller(
+    request: Request[_Resources], resources: Sequence[AlterConfigsResource]
+) -> dict[tuple[int, str], AlterConfigsResourceResponse]:
+    """Return the controller's answers, if it is another broker, for those of the resources that are no loggers.
 
     A broker that is named in the request is this one: it refuses others itself.
     """
     body, broker = request.body, request.context.broker
-    asked = [each for each in body.resources if is_controllers(request, each.resource_type, each.resource_name)]
+    asked = [each for each in resources if is_controllers(request, each.resource_type, each.resource_name)]
+    with contextlib.suppress(KafkaError):  # a change that is made then says what the matter is
+        await find_out_if_replaced(request.context)
     if broker.controller.is_active or not asked:
         return {}
     part = type(body)(resources=asked, validate_only=body.validate_only)

@@ -4,6 +4,9 @@ to it in an Envelope (KIP-590).
 They are sent again until the controller has answered or `request.timeout.ms` is over. Its response is the client's, and it
 authorizes the client's principal. Java's admin client sends several of them to any broker and does not retry NOT_CONTROLLER.
 A controller that was lost may have made the change before: as in Kafka, a client may then find its new topic to exist already.
+
+A controller that was stopped still has the topics, brokers and settings of before. If its last look at the control store is too old
+to tell whether others have elected another one, it looks for the newest version of the cluster before it answers.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from kafkalake.client.requests import ENVELOPE
 from kafkalake.errors import (
     BrokerUnavailableError,
     InvalidRequestError,
+    KafkaError,
     NotControllerError,
     RequestTimedOutError,
     error_for_code,
@@ -44,7 +48,6 @@ def of_controller(
 ) -> Callable[[Request[Body]], Answer]:
     """Return a handler that forwards the request, unless this broker is the controller."""
 
-    @wraps(handle)
     def handle_or_forward(request: Request[Body]) -> Answer:
         if not request.context.broker.controller.is_active:
             return forward(request, request.body, refusal)
@@ -53,7 +56,35 @@ def of_controller(
             return answer
         return _of_newest(request, answer, refusal)
 
-    return handle_or_forward
+    async def handle_when_known(request: Request[Body]) -> None:
+        try:
+            await find_out_if_replaced(request.context)
+        except KafkaError as error:
+            request.reply(refusal(request.body, error.code, str(error)))
+            return
+        if request.connection.is_forwarded and not request.context.broker.controller.is_active:
+            request.connection.fail(NotControllerError())  # nothing is forwarded twice
+        elif not request.connection.is_closing:
+            request.handle(handle_or_forward)
+
+    @wraps(handle)
+    def handle_here_or_forward(request: Request[Body]) -> Answer:
+        if not request.context.broker.membership.may_be_replaced:
+            return handle_or_forward(request)
+        request.start_task(handle_when_known(request))
+        return None
+
+    return handle_here_or_forward
+
+
+async def find_out_if_replaced(context: ServerContext) -> None:
+    """Follow the newest version of the cluster if this broker is the controller as far as it knows, and another one may be.
+
+    Raise as `Membership.find_out`.
+    """
+    membership = context.broker.membership
+    if membership.may_be_replaced:
+        await membership.find_out()
 
 
 async def _of_newest(

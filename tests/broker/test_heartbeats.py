@@ -12,7 +12,7 @@ from manual_clock import ManualClock
 
 from kafkalake.broker.controller.joining import TopicsRead
 from kafkalake.broker.controller.membership import NO_EPOCH
-from kafkalake.broker.controller.protocol import EarlierRun
+from kafkalake.broker.controller.protocol import EarlierRun, Heartbeat
 from kafkalake.broker.partitions.purgatory import NoAlarm
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.cluster.control_store import MemoryControlStore
@@ -145,10 +145,42 @@ def test_a_controller_may_be_deposed_once_the_others_are_silent_for_a_session() 
         beats = Beats(elected=1)
         await beats.begin()
         beats.here.controller.activate(beats.store.load())
-        beats.clock.advance(SESSION_MS - 1)
+        beats.clock.advance(2 * INTERVAL_MS - 1)
+        assert not beats.here.may_be_replaced
+        beats.clock.advance(1)
+        assert beats.here.may_be_replaced
+        beats.clock.advance(SESSION_MS - 2 * INTERVAL_MS - 1)
         assert not beats.here.may_be_deposed
         beats.clock.advance(1)
         assert beats.here.may_be_deposed
+        await beats.here.find_out()
+        assert not beats.here.may_be_replaced
+        assert beats.here.may_be_deposed, "they may be about to"
+        await beats.stop()
+
+    asyncio.run(run())
+
+
+def test_heartbeats_that_arrive_after_a_stop_do_not_say_that_a_controller_is_none_any_more() -> None:
+    """They were sent before, by brokers that have elected another one since."""
+
+    async def run() -> None:
+        beats = Beats(elected=1)
+        await beats.begin()
+        beats.here.controller.activate(beats.store.load())
+        beats.clock.advance(SESSION_MS)
+        await beats.here.controller.heartbeat(Heartbeat(0, NO_EPOCH, 0))
+        for _ in range(2):
+            assert beats.here.may_be_replaced
+            assert beats.here.may_be_deposed
+        await beats.here.find_out()
+        assert not beats.here.may_be_replaced
+        assert not beats.here.may_be_deposed
+        beats.clock.advance(SESSION_MS)
+        await beats.here.controller.heartbeat(Heartbeat(0, NO_EPOCH, 0))
+        beats.store.commit(claim(beats.store.load(), 0))
+        await beats.here.find_out()
+        assert not beats.here.controller.is_active
         await beats.stop()
 
     asyncio.run(run())

@@ -23,7 +23,12 @@ from kafka_reference import BROKERS, Kafkalake, create_topic, kafkalake_cluster,
 from waiting import wait_until
 
 from kafkalake.dataset import topic_reader
-from kafkalake.errors import CoordinatorLoadInProgressError, DuplicateBrokerRegistrationError, InvalidRequestError
+from kafkalake.errors import (
+    CoordinatorLoadInProgressError,
+    DuplicateBrokerRegistrationError,
+    InvalidRequestError,
+    TopicAlreadyExistsError,
+)
 from kafkalake.metadata.delta import DeltaMetadataStore
 
 pytestmark = pytest.mark.process
@@ -224,21 +229,54 @@ def _is_created(brokers: list[Kafkalake], topic: str) -> bool:
     return True
 
 
+def _retention_of(topic: str) -> dict[str, Any]:
+    return {"resource_type": 2, "resource_name": topic, "configs": [{"name": "retention.ms", "value": "1000000"}]}
+
+
 def test_a_controller_that_was_stopped_longer_than_its_session_is_refused(brokers: list[Kafkalake]) -> None:
+    """Requests that it has received meanwhile are the next controller's. It knows none of the topics that they are about."""
     controller = controller_of(brokers)
     others = [each for each in brokers if each is not controller]
-    os.kill(controller.pid, signal.SIGSTOP)
-    try:
-        wait_until(lambda: controller_of(brokers) in others, timeout_s=20)
-        topic = topic_name()
-        wait_until(lambda: _is_created(others, topic), timeout_s=15)
-    finally:
-        os.kill(controller.pid, signal.SIGCONT)
+    topic, kept = topic_name(), topic_name()
+    asked: list[tuple[str, int, str, dict[str, Any]]] = [
+        ("DeleteTopics", 6, "responses", {"topics": [{"name": topic}], "timeout": 10_000}),
+        (
+            "CreatePartitions",
+            3,
+            "results",
+            {"topics": [{"name": kept, "count": 9, "assignments": None}], "timeout": 10_000},
+        ),
+        ("IncrementalAlterConfigs", 1, "responses", {"resources": [_retention_of(kept)]}),
+        ("AlterConfigs", 2, "responses", {"resources": [_retention_of(kept)], "validate_only": True}),
+        ("CreateTopics", 7, "topics", {"topics": [{"name": kept, "num_partitions": 1, "replication_factor": 1}]}),
+    ]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(WireClient(controller.bootstrap_servers)) for _ in asked]
+        for client in clients:
+            assert client.call("ApiVersions", 0).api_keys
+        os.kill(controller.pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: controller_of(brokers) in others, timeout_s=20)
+            for name in (topic, kept):
+                wait_until(lambda name=name: _is_created(others, name), timeout_s=15)
+            sent = [
+                client.send(api, version, **values)
+                for client, (api, version, _, values) in zip(clients, asked, strict=True)
+            ]
+        finally:
+            os.kill(controller.pid, signal.SIGCONT)
+        found = [
+            [each.error_code for each in getattr(client.receive(api, version, number), field)]
+            for client, (api, version, field, _), number in zip(clients, asked, sent, strict=True)
+        ]
+    assert found == [[0], [0], [0], [0], [TopicAlreadyExistsError.code]]
     later = topic_name()
     wait_until(lambda: _is_created([controller], later), timeout_s=20)  # forwarded, or refused and asked again
     assert controller_of(brokers) in others
     for each in brokers:
-        wait_until(lambda each=each: {topic, later} <= metadata(each).topics.keys())
+        wait_until(lambda each=each: {kept, later} <= metadata(each).topics.keys())
+        wait_until(lambda each=each: topic not in metadata(each).topics)
+        wait_until(lambda each=each: len(leaders(each, kept)) == 9)
         wait_until(lambda each=each: len(metadata(each).brokers) == BROKERS)
 
 

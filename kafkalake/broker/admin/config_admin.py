@@ -91,7 +91,7 @@ class ConfigAdmin:
             return alter_config(image, after)
 
         if validate_only:
-            alter(self._image())
+            alter(await self._controller.confirm())  # a deposed controller has the settings of before
             return errors
         await self._controller.change(alter, [])
         for resource, settings in after.items():

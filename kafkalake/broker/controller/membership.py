@@ -61,6 +61,8 @@ LOOK_INTERVAL_MS = 1_000
 """How often the control store is looked at for a version of which nobody has told."""
 ENTRY_WAIT_MS = 500
 """How long a broker that enters waits for the others to follow the version that has it unfenced."""
+OUTDATED_MS = 2 * LOOK_INTERVAL_MS
+"""How old what a controller knows may be when it answers: another one may have been elected since."""
 LOOK_TIMEOUT_S = 5.0
 """How long a request waits for a look at the control store."""
 NO_EPOCH = -1
@@ -131,6 +133,8 @@ class Membership:
         self._working: set[asyncio.Task[None]] = set()
         self._announcements = Announcements(broker_id, self.others, lambda: self.controller.is_active, self._work)
         self._looking = asyncio.Lock()
+        self._looked_ms = world.clock.monotonic_ms()
+        """When the last look at the control store began that has succeeded."""
         self._next_look: asyncio.Future[None] | None = None
         self._claiming = asyncio.Lock()
         self._looking_for: set[int] = set()
@@ -342,12 +346,23 @@ class Membership:
         if self._is_ending:
             return True
         if self.controller.is_active:
-            return self.controller.may_be_replaced(session_ms)
+            return self._unlooked_ms >= session_ms or self.controller.may_be_replaced(session_ms)
         began_ms = self._session_began_ms
         return began_ms is None or self._clock.monotonic_ms() - began_ms >= session_ms
 
+    @property
+    def may_be_replaced(self) -> bool:
+        """Return whether another broker may be the controller, and not this one, which is it as far as it knows: it was stopped."""
+        is_alone = self.newest.nodes == {self._broker_id}
+        return self.controller.is_active and not is_alone and self._unlooked_ms >= OUTDATED_MS
+
+    @property
+    def _unlooked_ms(self) -> int:
+        """The time since the control store was looked at. Heartbeats that arrive after a stop may be of before it."""
+        return self._clock.monotonic_ms() - self._looked_ms
+
     async def find_out(self) -> None:
-        """Follow the newest version, which names the leaders, before this broker answers for what it leads.
+        """Follow the newest version, which names the controller and the leaders, before this broker answers as one.
 
         Raise `KafkaStorageError` or `RequestTimedOutError` if that version cannot be read in `LOOK_TIMEOUT_S`, or is not followed
         any more.
@@ -459,6 +474,7 @@ class Membership:
     async def _look(self) -> None:
         async with self._looking:
             self._next_look = None
+            began_ms = self._clock.monotonic_ms()
             newer: ClusterImage | None = await self._run_blocking(
                 partial(self._store.load_newer, self._replicas.version)
             )
@@ -467,6 +483,7 @@ class Membership:
                 if newer.controller_id != self._broker_id:
                     self.controller.resign()
                 await self._follow(newer)
+            self._looked_ms = began_ms
 
     async def _follow(self, image: ClusterImage, rows: Any = None) -> None:
         if image.version > self.newest.version:
