@@ -31,8 +31,8 @@ SETTINGS = {
     "transaction.state.log.replication.factor": "2",
     "transaction.state.log.min.isr": "1",
 }
-SHORT = {"broker.heartbeat.interval.ms": "50", "broker.session.timeout.ms": "51"}
-"""Of the broker that is deposed: to itself, its session ends soon. The controller has the usual one."""
+SHORT = {"broker.heartbeat.interval.ms": "50", "broker.session.timeout.ms": "800"}
+"""Of the broker that is deposed: to itself, its session ends soon. It waits half of that for answers, also of a slow machine."""
 
 
 class Deafness:
