@@ -12,6 +12,7 @@ from kafkalake.cli import reassign
 from kafkalake.cli.elect import EXAMPLES, elect
 from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Json, connect
 from kafkalake.cli.output import Failure, on_terminal, table, write_json, write_line
+from kafkalake.errors import KafkaLakeError
 
 if TYPE_CHECKING:
     from kafkalake.client.administration.blocking import Admin
@@ -31,17 +32,25 @@ def list_brokers(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER, j
 
     with connect(bootstrap_server) as admin:
         found = admin.describe_cluster()
+        controller_id = _controller_id(admin, found)
     if json:
         write_json(
             {
                 "clusterId": found.cluster_id,
-                "controllerId": found.controller_id,
+                "controllerId": controller_id,
                 "brokers": [_node(node) for node in found.brokers],
             }
         )
         return
     rows = [
-        (node.broker_id, node.host, node.port, node.rack, _state(node), _controller(node, found))
+        (
+            node.broker_id,
+            node.host,
+            node.port,
+            node.rack,
+            _state(node),
+            "yes" if node.broker_id == controller_id else "",
+        )
         for node in found.brokers
     ]
     columns = ["Id", "Host", "Port", "Rack", "State", "Controller"]
@@ -70,11 +79,11 @@ def describe(
         by_id = {node.broker_id: node for node in found.brokers}
         if unknown := [each for each in broker_ids or () if each not in by_id]:
             raise Failure(f"no broker {unknown[0]} is registered; there are {', '.join(map(str, by_id)) or 'none'}")
-        counts = _partitions(admin)
+        counts, controller_id = _partitions(admin), _controller_id(admin, found)
         described = [
             _Described(
                 by_id[each],
-                is_controller=each == found.controller_id,
+                is_controller=each == controller_id,
                 leaders=counts.leading[each],
                 replicas=counts.having[each],
                 out_of_sync=counts.behind[each],
@@ -159,8 +168,12 @@ def _state(node: BrokerNode) -> str:
     return "fenced" if node.is_fenced else "unfenced"
 
 
-def _controller(node: BrokerNode, found: ClusterDescription) -> str:
-    return "yes" if node.broker_id == found.controller_id else ""
+def _controller_id(admin: Admin, found: ClusterDescription) -> int:
+    """Return the elected controller, or what `found` names: any broker that takes requests for it, where there is no quorum."""
+    try:
+        return admin.describe_quorum().leader_id
+    except KafkaLakeError:
+        return found.controller_id
 
 
 def _partitions(admin: Admin) -> _Counts:
