@@ -12,6 +12,8 @@ import kafka
 import pytest
 from benchmarks import kafka_tools
 from group_processes import SMALL_JVM, Speaker
+from interop import go_client
+from interop.go_client import GoClient
 from kafka_clients import CLIENTS, COMMITTED, Client, Record
 from kafka_reference import Cluster, Clusters, topic_name
 from transactional_clients import TRANSACTIONAL_CLIENTS, TransactionalProducer
@@ -78,6 +80,24 @@ def test_a_transaction_over_all_brokers(cluster: Cluster, spread: str, kind: typ
         assert [each.value for each in found] == [b"commit"]
 
 
+def test_franz_go_reaches_all_brokers_and_takes_them_for_those_of_apache_kafka(
+    three_brokers: Clusters, spread: str
+) -> None:
+    own, peer = three_brokers.kafkalake, three_brokers.apache_kafka
+    with GoClient(peer.brokers[1].bootstrap_servers) as client:
+        releases = client.ask("releases")
+    with GoClient(own.brokers[1].bootstrap_servers) as client:
+        assert client.ask("releases") == releases == ["v4.1"] * PARTITIONS
+        written = client.ask("write", spread, 0, 60)
+        assert sorted(map(int, written)) == list(range(60))
+        assert client.ask("abort", spread, f"{spread}-id", "aborted") == []
+        assert client.ask("transact", spread, f"{spread}-id", "committed") == ["committed"]
+        expected = sorted([*written, *["committed"] * PARTITIONS])
+        assert sorted(client.ask("read", spread, spread, len(expected))) == expected
+        client.ask("write", spread, 60, 6)
+        assert sorted(client.ask("read", spread, spread, 6)) == [str(number) for number in range(60, 66)]
+
+
 def java(servers: str, topic: str, directory: Path) -> list[bytes]:
     """Write through Kafka's VerifiableProducer, which retries nothing by itself. Return what was acknowledged."""
     settings = directory / "producer.properties"
@@ -126,14 +146,22 @@ def kafka_python(servers: str, topic: str, directory: Path) -> list[bytes]:
     return [value for value, future in sent if future.succeeded()]
 
 
+def franz_go(servers: str, topic: str, directory: Path) -> list[bytes]:
+    """Write through an idempotent producer. Return what was acknowledged."""
+    with GoClient(servers) as client:
+        return [value.encode() for value in client.ask("write", topic, 0, RECORDS)]
+
+
 @pytest.mark.parametrize(
-    "write", [java, *(pytest.param(each, marks=pytest.mark.long) for each in (librdkafka, kafka_python))]
+    "write", [java, franz_go, *(pytest.param(each, marks=pytest.mark.long) for each in (librdkafka, kafka_python))]
 )
 def test_a_client_writes_on_when_a_leader_is_killed(
     cluster: Cluster, spread: str, write: Callable[[str, str, Path], list[bytes]], tmp_path: Path
 ) -> None:
     from confluent_kafka.admin import AdminClient
 
+    if write is franz_go:
+        go_client.program()  # compiled before anybody waits for what it writes
     killed = cluster.brokers[0]
     admin = AdminClient({"bootstrap.servers": cluster.brokers[1].bootstrap_servers, "log_level": 0})
     reader = confluent_kafka.Consumer(
