@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, NamedTuple
 
 from kafkalake import __version__
 from kafkalake.buffers import Buffer
@@ -31,8 +30,7 @@ SIZE_BYTES = 4
 """Length of the size before a frame."""
 
 
-@dataclass(frozen=True)
-class Pending(Generic[Q, A]):
+class Pending(NamedTuple, Generic[Q, A]):
     """A request that was encoded, by which its response is decoded."""
 
     api: ClientApi[Q, A]

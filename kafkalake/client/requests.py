@@ -6,12 +6,13 @@ if they hold no information (None, 0, -1, empty, the default), and refused other
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar, cast
 
 from kio.schema.errors import ErrorCode
 
 from kafkalake.buffers import Buffer
 from kafkalake.errors import InvalidRequestError
+from kafkalake.wire import follower_fetch
 from kafkalake.wire.messages import (
     cluster,
     codec,
@@ -171,12 +172,20 @@ class MalformedResponseError(Exception):
 
 def encode_request(api: ClientApi[Q, A], version: int, correlation_id: int, client_id: str, message: Q) -> bytes:
     """Encode a request with its size prefix. Raise `UnsupportedVersionError` for a field that `version` cannot carry."""
+    if isinstance(message, records.FetchRequest) and version == follower_fetch.VERSION:
+        frame = follower_fetch.encode_fetch(correlation_id, client_id, message)
+        if frame is not None:
+            return frame
     return codec.encode_request(api.key, version, correlation_id, client_id, message)
 
 
 def decode_response(api: ClientApi[Q, A], version: int, correlation_id: int, data: Buffer) -> A:
     """Decode the response in `data`, a frame without its size. Raise `MalformedResponseError` if malformed."""
     try:
+        if api.response is records.FetchResponse and version == follower_fetch.VERSION:
+            fetched = follower_fetch.decode_fetched(correlation_id, data)
+            if fetched is not None:
+                return cast(A, fetched)
         return codec.decode_response(api.response, api.key, version, correlation_id, data)
     except InvalidRequestError as error:
         raise MalformedResponseError(f"no {api.name} response (version {version}): {error}") from error

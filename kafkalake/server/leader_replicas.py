@@ -94,7 +94,7 @@ class ConnectedLeaderReplicas:
             session_id=session.session_id,
             session_epoch=session.epoch,
             topics=_topics(session.named),
-            forgotten_topics_data=_forgotten(session.forgotten),
+            forgotten_topics_data=_forgotten(session.forgotten) if session.forgotten else (),
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch()),
         )
         return await self._peers.ask(
@@ -131,24 +131,25 @@ class ConnectedLeaderReplicas:
 
 
 def _topics(asked: Sequence[AskedReplica]) -> list[FetchTopic]:
-    return [
-        FetchTopic(
-            topic_id=topic_id,
-            partitions=[
-                FetchPartition(
-                    partition=each.replica[1],
-                    current_leader_epoch=each.leader_epoch,
-                    fetch_offset=each.offset,
-                    last_fetched_epoch=each.last_epoch,
-                    log_start_offset=each.log_start_offset,
-                    partition_max_bytes=each.max_bytes,
-                    high_watermark=each.high_watermark,
-                )
-                for each in partitions
-            ],
+    topics: list[FetchTopic] = []
+    of_topic: list[FetchPartition] = []
+    for each in asked:
+        topic_id, number = each.replica
+        if not topics or topics[-1].topic_id != topic_id:
+            of_topic = []
+            topics.append(FetchTopic(topic_id=topic_id, partitions=of_topic))
+        of_topic.append(
+            FetchPartition(
+                partition=number,
+                current_leader_epoch=each.leader_epoch,
+                fetch_offset=each.offset,
+                last_fetched_epoch=each.last_epoch,
+                log_start_offset=each.log_start_offset,
+                partition_max_bytes=each.max_bytes,
+                high_watermark=each.high_watermark,
+            )
         )
-        for topic_id, partitions in groupby(asked, key=lambda each: each.replica[0])
-    ]
+    return topics
 
 
 def _forgotten(replicas: Sequence[ReplicaId]) -> list[ForgottenTopic]:

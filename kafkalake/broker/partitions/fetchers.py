@@ -313,13 +313,15 @@ class _Fetcher:
 
     async def _apply(self, fetched: Sequence[tuple[Follower, FetchedReplica]]) -> None:
         usable: list[tuple[Follower, FetchedReplica]] = []
+        size, needs_thread = 0, False
         for follower, each in fetched:
             if each.error is not None and not isinstance(each.error, OffsetOutOfRangeError):
                 self._put_off(follower, each.error)
             else:
                 usable.append((follower, each))
-        size = sum(len(each.messages) for _, each in usable)
-        if size > INLINE_BYTES or any(follower.needs_thread(each) for follower, each in usable):
+                size += len(each.messages)
+                needs_thread = needs_thread or follower.needs_thread(each)
+        if size > INLINE_BYTES or needs_thread:
             for outcome in await self._take_in_thread(usable):
                 self._settle(*outcome)
             return

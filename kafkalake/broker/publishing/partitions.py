@@ -148,7 +148,8 @@ class PartitionReporter:
         self._unread = {}
 
     async def _look(self) -> None:
-        await self._look_for_jobs()
+        if self._partitions:  # what a job has changed until then is seen by a later look
+            await self._look_for_jobs()
         if self._uncompared:
             await self._compare_added()
 

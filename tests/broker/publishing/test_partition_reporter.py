@@ -192,6 +192,27 @@ def test_rewritten_segments_are_taken_over_after_a_log_that_could_not_be_read() 
     asyncio.run(run())
 
 
+def test_a_broker_that_leads_nothing_does_not_look_for_changes_by_jobs_and_misses_none() -> None:
+    class CountedStore(Store):
+        looks = 0
+
+        def raised_log_starts(self, leader: int) -> dict[Any, int]:
+            self.looks += 1
+            return super().raised_log_starts(leader)
+
+    async def run() -> None:
+        store = CountedStore(failures=0, swapped_at=0)
+        reporter, (look, _) = begun(store)
+        await look()
+        assert store.looks == 0
+        partition = new_partition()
+        reporter.partition_added(partition)
+        await look()
+        assert (store.looks, [each.generation for each in partition.log.adopted]) == (1, [1])
+
+    asyncio.run(run())
+
+
 def test_a_topic_that_comes_again_in_the_version_in_which_it_goes_is_reported() -> None:
     """A broker that misses a version learns of both at once."""
 
