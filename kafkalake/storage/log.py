@@ -98,7 +98,7 @@ class Log(LogFollower):
             raise storage_error(path, "open", error) from error
         if log.flush_due():  # a retry of what was found is a duplicate, and acknowledged at once
             try:
-                log.flush()
+                log.flush(log.log_end_offset if is_replicated else 0)
             except KafkaStorageError:
                 log.discard()
                 raise

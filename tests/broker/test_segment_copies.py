@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from broker.replica_pairs import PART_BYTES, TOPIC, LeadersHere, ReplicaPairs, data_of, run
 from broker.test_followers import fill, has_all
 from broker.throttled import Throttle
+from faulty_files import FaultyFiles
 from manual_clock import ManualClock
 
 from kafkalake.broker.partitions.leader_replicas import AskedSegment, SegmentPart
@@ -20,6 +22,7 @@ from kafkalake.broker.partitions.segment_copies import PARTS_MAX, SegmentCopies
 from kafkalake.buffers import Buffer
 from kafkalake.config.layers import Settings
 from kafkalake.errors import ConnectionLostError, OffsetOutOfRangeError
+from kafkalake.storage.files import REAL_FILES, Files
 from kafkalake.storage.replica_read import NEVER, SegmentRef
 
 Change = Callable[[SegmentPart], SegmentPart]
@@ -68,8 +71,8 @@ class HeldParts(LeadersHere):
 class HeldInstalls(ReplicaPairs):
     """Segments that are whole are verified once `may_install` is set."""
 
-    def __init__(self, root: Path, leaders: HeldParts) -> None:
-        super().__init__(root, leaders=leaders)
+    def __init__(self, root: Path, leaders: HeldParts, files: Files) -> None:
+        super().__init__(root, files, leaders)
         self.may_install = asyncio.Event()
 
     async def _run_blocking(self, work: Callable[[], Any]) -> Any:
@@ -81,9 +84,9 @@ class HeldInstalls(ReplicaPairs):
 class Copied:
     """A leader with large sealed segments, and an empty log that follows it."""
 
-    def __init__(self, root: Path, **config: object) -> None:
+    def __init__(self, root: Path, files: Files = REAL_FILES, **config: object) -> None:
         self.leaders = HeldParts()
-        self.pairs = HeldInstalls(root, self.leaders)
+        self.pairs = HeldInstalls(root, self.leaders, files)
         self.leader, self.log = self.pairs.log("leader"), self.pairs.log("follower", **config)
         fill(self.leader, 1, 40)
         self.leaders.lead(REPLICA, self.leader, 1)
@@ -148,6 +151,24 @@ def test_a_copied_segment_is_forced_before_the_leader_hears_of_it(tmp_path: Path
         await copied.end()
         assert max(told)[0] > copied.second
         assert all(recovery_point >= end for end, recovery_point in told)
+
+    run(test)
+
+
+def test_a_replica_that_loses_what_its_leader_counts_with_a_copied_segment_is_offline(tmp_path: Path) -> None:
+    """The flush after the second segment fails, of which nothing before was forced."""
+
+    async def test() -> None:
+        files = FaultyFiles()
+        copied = Copied(tmp_path, files, is_replicated=True)
+        copied.leaders.change = lambda fetched: setattr(fetched, "high_watermark", 0)
+        copied.log.configure(replace(copied.log.config, flush_messages=copied.second + 1))
+        copied.pairs.may_install.set()
+        await copied.answer_until(lambda: copied.log.log_end_offset == copied.second)
+        files.failing_syncs = 1
+        await copied.answer_until(lambda: REPLICA in copied.pairs.failed)
+        assert (copied.log.log_end_offset, copied.log.was_cut) == (0, True)
+        await copied.pairs.fetchers.stop_all()
 
     run(test)
 

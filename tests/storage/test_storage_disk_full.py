@@ -203,6 +203,19 @@ def test_a_kill_within_a_flush_that_discards_what_a_leader_counts_does_not_hide_
     assert ends == {(2, False), (2, True), (0, True)}
 
 
+def test_records_found_after_a_kill_that_cannot_be_forced_are_told(tmp_path: Path) -> None:
+    """A leader may count all of them. What is discarded was above the high watermark that this replica knew."""
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files, is_replicated=True)
+    log.append([batch(0), batch(1)], 0)  # type: ignore[list-item]
+    log.discard()
+    files.failing_syncs = 1
+    with pytest.raises(KafkaStorageError):
+        open_log(tmp_path, files=files, is_replicated=True, flush_messages=1)
+    log = open_log(tmp_path, files=files, is_replicated=True, flush_messages=1)
+    assert (log.log_end_offset, log.was_cut) == (0, True)
+
+
 def test_a_close_that_cannot_force_its_records_discards_none(tmp_path: Path) -> None:
     files = FaultyFiles()
     log = open_log(tmp_path, files=files, is_replicated=True)

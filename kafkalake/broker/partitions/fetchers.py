@@ -374,6 +374,8 @@ class _Fetcher:
         if self._followers.get(follower.replica) is follower:
             if isinstance(error, DivergedLogError):
                 self._refill(follower, error)
+            elif isinstance(error, KafkaStorageError) and follower.log.was_cut:
+                self._fetchers.take_offline(follower, error)
             elif error is not None:
                 self._put_off(follower, error)
         asyncio.get_running_loop().call_soon(self.wake)  # when this task has ended
