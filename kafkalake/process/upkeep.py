@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 
 from kafkalake.broker.broker import Broker
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
+from kafkalake.broker.partitions.followers import Follower
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.retention import enforce_retention
 from kafkalake.broker.partitions.rewritten_segments import RewrittenSegments
@@ -54,9 +55,15 @@ class Upkeep:
     def flush_if_due(self) -> Awaitable[None] | None:
         """Flush the logs of topics with `flush.ms` to which nothing is appended any more. Without such topics there is no work."""
         due = [each for each in self._broker.topics.flushed_by_time() if each.log.flush_due()]
-        return self._flush(due) if due else None
+        following = [each for each in self._broker.replicas.following_by_time() if each.log.flush_due()]
+        return self._flush(due, following) if due or following else None
 
-    async def _flush(self, due: list[Partition]) -> None:
+    async def _flush(self, due: list[Partition], following: list[Follower]) -> None:
+        for follower in following:
+            try:
+                await self._broker.replicas.fetchers.flush(follower)
+            except Exception as error:
+                logger.error("upkeep failed partition=%s error=%s", follower.name, error)
         for partition in due:
             try:
                 if partition.log.flush_due() and not partition.syncing:

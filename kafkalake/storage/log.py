@@ -323,7 +323,7 @@ class Log(LogFollower):
         except OSError as error:
             with access.lock:
                 self._discard_from = forced if self._discard_from is None else min(forced, self._discard_from)
-                self._state.was_cut |= self._kept_end() < counted_end
+                self._state.was_cut |= self._kept_end() < min(counted_end, self._state.log_end_offset)
                 with contextlib.suppress(OSError, KafkaStorageError):
                     self._discard_unacknowledged()
             raise storage_error(access.directory, "flush", error) from error

@@ -128,6 +128,12 @@ class Broker:
     async def run_blocking(self, work: Callable[[], Any]) -> Any:
         return work()
 
+    def upkeep(self) -> Upkeep:
+        here: Any = SimpleNamespace(
+            topics=self.topics, replicas=self.replicas, run_blocking=self.run_blocking, append_queue=self.queue
+        )
+        return Upkeep(here, None, self.run_blocking)  # type: ignore[arg-type]
+
     @property
     def partition(self) -> Partition | None:
         return self.topics.topic("clicks").replicas.get(0)
@@ -186,11 +192,7 @@ def test_a_leader_that_has_lost_records_gives_way_without_another_append(tmp_pat
 
     async def run() -> None:
         broker = Broker(tmp_path, **{"flush.ms": "100"})
-        upkeep = Upkeep(
-            SimpleNamespace(topics=broker.topics, run_blocking=broker.run_blocking, append_queue=broker.queue),  # type: ignore[arg-type]
-            None,  # type: ignore[arg-type]
-            broker.run_blocking,
-        )
+        upkeep = broker.upkeep()
         await broker.replicas.follow(broker.image, broker.rows)
         assert broker.produce() is None
         broker.clock.advance(100)
@@ -241,6 +243,35 @@ def test_a_follower_that_has_lost_what_its_leader_counts_is_not_eligible_when_it
             isr = replace(registered, isr=(0, 1), offline=(), partition_epoch=registered.partition_epoch + 1)
             broker.image = replace(broker.image, version=broker.image.version + 1, partitions={TOPIC_ID: (isr,)})
             await broker.replicas.follow(broker.image)
+        await broker.replicas.stop_following()
+
+    asyncio.run(run())
+
+
+def test_a_follower_forces_its_records_in_time_though_no_more_come(tmp_path: Path) -> None:
+    """One that cannot has lost what its leader counts."""
+
+    async def run() -> None:
+        leader = LeaderOfOne(tmp_path / "leader")
+        broker = Broker(tmp_path / "logs", leader, **{"flush.ms": "100"})
+        (tmp_path / "logs").mkdir()
+        upkeep = broker.upkeep()
+        await broker.replicas.follow(broker.image, broker.rows)
+        for number in (1, 2):
+            leader.append()
+            await until(lambda end=number: leader.counted_end == end)  # type: ignore[misc]
+            assert upkeep.flush_if_due() is None
+            broker.clock.advance(100)
+            broker.files.failing_syncs = number - 1
+            flushing = upkeep.flush_if_due()
+            assert flushing is not None
+            await flushing
+            if (follower := broker.replicas.fetchers.find((TOPIC_ID, 0))) is not None:
+                assert follower.log.recovery_point == number == 1
+        assert list(broker.replicas.cut()) == [(TOPIC_ID, 0)]
+        state = read_state(tmp_path / "logs" / "clicks-0")
+        assert (state.log_end_offset, state.was_cut) == (1, True)
+        assert upkeep.flush_if_due() is None
         await broker.replicas.stop_following()
 
     asyncio.run(run())

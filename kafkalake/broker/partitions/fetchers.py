@@ -148,6 +148,15 @@ class Fetchers:
         """Fetch nothing more."""
         return await self.stop(list(self._followers))
 
+    async def flush(self, follower: Follower) -> None:
+        """Force a follower's records to disk, while more are fetched. It is offline if that fails."""
+        work = asyncio.ensure_future(self.run_blocking(follower.flush))
+        follower.work_until(work)
+        try:
+            await asyncio.shield(work)
+        except KafkaStorageError as error:
+            self.take_offline(follower, as_value(error))
+
     def take_offline(self, follower: Follower, error: KafkaError) -> None:
         """Fetch a follower no more, whose log has failed."""
         if self._followers.get(follower.replica) is follower:

@@ -22,6 +22,8 @@ from kafkalake.storage.log import Log
 logger = logging.getLogger(__name__)
 
 REFILLS_MAX = 2
+ALL_COUNTED = 1 << 62
+"""A leader may count a follower for all that its log has, also for what it gets meanwhile."""
 PAUSE_MS_MIN = 50
 """The pause after the first error of a partition or a leader. It doubles up to `replica.fetch.backoff.ms`."""
 
@@ -123,6 +125,13 @@ class Follower:
         start = min(fetched.log_start_offset, log.high_watermark)
         if start > log.log_start_offset:
             log.raise_start(start)
+
+    def flush(self) -> None:
+        """Force all records to disk, of which the leader may count each. It may run in any thread, beside `take`.
+
+        Raise `KafkaStorageError` if that fails.
+        """
+        self.log.flush(ALL_COUNTED)
 
     def _truncate(self, diverging: EpochEnd) -> None:
         """Cut the log where it parts from the leader's. After a clean election that is not below the high watermark."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 from uuid import UUID
@@ -168,6 +168,13 @@ class Replicas:
     def fetchers(self) -> Fetchers:
         """The replicas that follow a leader."""
         return self._fetchers
+
+    def following_by_time(self) -> Iterator[Follower]:
+        """Yield the followers of topics with `flush.ms`."""
+        for topic in self._topics.with_flush_ms():
+            for index in range(len(topic.registrations)):
+                if (follower := self._fetchers.find((topic.topic_id, index))) is not None:
+                    yield follower
 
     def _may_lead(self, replica: ReplicaId) -> bool:
         """Return whether this replica may be elected without losing records that were acknowledged."""

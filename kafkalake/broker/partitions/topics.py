@@ -183,7 +183,11 @@ class Topics:
         for topic in list(self._by_name.values()):
             yield from (partition for partition in topic.replicas.values() if not partition.is_offline)
 
+    def with_flush_ms(self) -> list[Topic]:
+        """Return the topics with `flush.ms`, in order of their names."""
+        return sorted(self._flushed_by_time, key=lambda topic: topic.name)
+
     def flushed_by_time(self) -> Iterator[Partition]:
         """Yield the partitions with an open log and `flush.ms`, in order of their topics' names."""
-        for topic in sorted(self._flushed_by_time, key=lambda topic: topic.name):
+        for topic in self.with_flush_ms():
             yield from (partition for partition in topic.replicas.values() if not partition.is_offline)
