@@ -162,6 +162,20 @@ def test_a_replica_leads_follows_and_leads_again(tmp_path: Path) -> None:
     run(test)
 
 
+def test_the_leader_of_an_unclean_election_says_so_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        here = Here(tmp_path)
+        await here.follow(registered(HERE, 1))
+        append(here.partition().log, simple_batch([b"a"]), epoch=1)
+        await here.follow(registered(OTHER, 2))
+        assert "unclean" not in caplog.text
+        await here.follow(replace(registered(HERE, 3), isr=(HERE,), is_recovering=True))
+        assert "unclean election, acknowledged records may be lost partition=t-0 epoch=3 end=1" in caplog.text
+        await here.replicas.stop_following()
+
+    run(test)
+
+
 def test_a_version_that_could_not_be_followed_is_made_up_for_by_the_next_one(tmp_path: Path) -> None:
     """The topics of the next one are those that it has changed, as the controller gives them to its own broker."""
 

@@ -361,6 +361,13 @@ class Replicas:
         leadership = begin_leadership(registered, self._broker_id, log.log_end_offset, min_isr, self._now_ms())
         partition = Partition(topic, index, log, self._cache.tail(), leadership, is_offline=is_offline)
         topic.replicas[index] = partition
+        if registered.is_recovering:
+            logger.warning(
+                "leader of an unclean election, acknowledged records may be lost partition=%s epoch=%d end=%d",
+                partition.name,
+                registered.leader_epoch,
+                log.log_end_offset,
+            )
         if not is_offline:
             call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_added, partition)
 
