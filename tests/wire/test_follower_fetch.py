@@ -153,6 +153,15 @@ def test_an_answer_to_another_request_and_a_short_one_are_left_to_the_codec() ->
             decode_response(FETCH_AS_FOLLOWER, VERSION, 77, frame[:size])
 
 
+def test_a_length_that_does_not_end_is_refused() -> None:
+    frame = bytearray(answer(of_partition={"records": bytes(300)}))
+    length = frame.index(bytes(300)) - 2
+    frame[length : length + 6] = b"\xff" * 6
+    assert decode_fetched(77, memoryview(frame)) is None
+    with pytest.raises(MalformedResponseError):
+        decode_response(FETCH_AS_FOLLOWER, VERSION, 77, memoryview(frame))
+
+
 def test_changed_bytes_mean_what_they_mean_to_the_codec() -> None:
     frame, random = answer(of_partition={"records": bytes(300)}), Random(5)
     places = [*range(90), *range(len(frame) - 20, len(frame))]
