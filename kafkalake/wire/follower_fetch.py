@@ -1,5 +1,5 @@
-"""Hand-written: a follower's fetch of one partition in a session (Fetch 18), and its answer with messages. Each costs a third of
-what it does by `messages.codec`, and a follower has thousands of them a second.
+"""Hand-written: a follower's fetch of one partition in a session (Fetch 18), and its answer with messages. Each costs less than
+half of what it does by `messages.codec`, and a follower has thousands of them a second.
 
 All others are left to `messages.codec`; tests hold both equal. Source: FetchRequest and FetchResponse in Kafka's protocol guide,
 `messages.own_schemas.PartitionData`.

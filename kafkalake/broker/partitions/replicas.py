@@ -361,7 +361,7 @@ class Replicas:
         leadership = begin_leadership(registered, self._broker_id, log.log_end_offset, min_isr, self._now_ms())
         partition = Partition(topic, index, log, self._cache.tail(), leadership, is_offline=is_offline)
         topic.replicas[index] = partition
-        if registered.is_recovering:
+        if registered.is_recovering and not is_offline:
             logger.warning(
                 "leader of an unclean election, acknowledged records may be lost partition=%s epoch=%d end=%d",
                 partition.name,
