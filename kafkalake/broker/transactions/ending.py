@@ -12,7 +12,8 @@ Results of an end, committed or aborted, by state (`again`: a retry of a complet
 
 An older client retries with the same epoch, so every matching end counts as `again`. In version 2 the epoch decides: the previous
 epoch means again, the current one means the next transaction, which may be aborted while empty (the client cannot know whether its
-first record arrived). Source: KIP-98, KIP-890, Apache Kafka 4.1.1.
+first record arrived). The producer has that epoch before the markers of the one before are written: ConcurrentTransactions until
+then. Source: KIP-98, KIP-890, Apache Kafka 4.1.1.
 """
 
 from __future__ import annotations
@@ -78,6 +79,10 @@ def _check_version_2(current: TransactionRecord, request: EndRequest, step_under
         # Checked first: the producer may already have the producer id of the record being written.
         raise ConcurrentTransactionsError
     producer = request.producer
+    if current.state.is_prepared:
+        after = complete(current, current.updated_at_ms)
+        if (producer.producer_id, producer.epoch) == (after.producer_id, after.epoch):
+            raise ConcurrentTransactionsError  # the next transaction, whose epoch the producer has before the markers are written
     overflowed = (
         current.previous_producer_id == producer.producer_id
         and producer.epoch == EPOCH_LAST
