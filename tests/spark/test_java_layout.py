@@ -61,7 +61,7 @@ CONSTANTS: dict[str, dict[str, object]] = {
     "PartitionState": {"SLOT_BYTES": SLOT_BYTES, "PREFIX_BYTES": 8, "MAGIC": int.from_bytes(b"KLST", "little")},
     "TailSegments": {"ABORTED_BYTES": ABORTED_BYTES, "LOST_SEGMENT_BYTES": LOST_SEGMENT_BYTES},
 }
-OF_NO_FILE = {"CHUNK_BYTES", "FIRST_CHUNK_BYTES", "PREFIX_CHUNK_BYTES", "FIRST_ROWS", "ATTEMPTS"}
+OF_NO_FILE = {"CHUNK_BYTES", "STEP_BYTES", "FIRST_CHUNK_BYTES", "PREFIX_CHUNK_BYTES", "FIRST_ROWS", "ATTEMPTS"}
 
 USES: dict[str, dict[str, list[object]]] = {
     "SegmentMessage": {

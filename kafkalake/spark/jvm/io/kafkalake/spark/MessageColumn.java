@@ -1,6 +1,11 @@
 package io.kafkalake.spark;
 
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.Arrays;
+import java.util.Objects;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.vectorized.ColumnVector;
@@ -165,14 +170,17 @@ abstract class MessageColumn extends ColumnVector {
 
   /** Keys or values, or those of headers: bytes, or a text of Spark's where the user has said that they are one. */
   static final class Bytes extends MessageColumn {
+    private static final VarHandle INT = MethodHandles.byteArrayViewVarHandle(int[].class, ByteOrder.LITTLE_ENDIAN);
+
     private final int buffer;
     private final int node;
     private ByteBuffer validity;
-    private ByteBuffer offsets;
-    private ByteBuffer data;
     private int validityStart;
-    private int offsetsStart;
-    private int dataStart;
+    private byte[] ends;
+    private int firstEnd;
+    private byte[] bytes;
+    private int firstByte;
+    private int endByte;
     private int nulls;
 
     /**
@@ -195,10 +203,18 @@ abstract class MessageColumn extends ColumnVector {
     protected void find() {
       validity = message.bufferData(buffer);
       validityStart = message.bufferStart(buffer);
-      offsets = message.bufferData(buffer + 1);
-      offsetsStart = message.bufferStart(buffer + 1);
-      data = message.bufferData(buffer + 2);
-      dataStart = message.bufferStart(buffer + 2);
+      ByteBuffer offsets = message.bufferData(buffer + 1);
+      ends = offsets.array();
+      firstEnd = offsets.arrayOffset() + message.bufferStart(buffer + 1);
+      ByteBuffer data = message.bufferData(buffer + 2);
+      bytes = data.array();
+      firstByte = data.arrayOffset() + message.bufferStart(buffer + 2);
+      endByte = data.arrayOffset() + data.limit();
+    }
+
+    /** Where the value before row `row` of the message ends in `bytes`, and that of the row begins. */
+    private int begin(int row) {
+      return firstByte + (int) INT.get(ends, firstEnd + 4 * row);
     }
 
     @Override
@@ -222,11 +238,10 @@ abstract class MessageColumn extends ColumnVector {
         return null;
       }
       ready();
-      int at = offsetsStart + 4 * (first + row);
-      int begin = offsets.getInt(at);
-      byte[] bytes = new byte[offsets.getInt(at + 4) - begin];
-      data.get(dataStart + begin, bytes);
-      return bytes;
+      int begin = begin(first + row);
+      int end = begin(first + row + 1);
+      Objects.checkFromToIndex(begin, end, endByte);
+      return Arrays.copyOfRange(bytes, begin, end); // for which the JVM clears no memory
     }
 
     @Override
@@ -240,11 +255,8 @@ abstract class MessageColumn extends ColumnVector {
         return end;
       }
       ready();
-      byte[] bytes = data.array();
-      int base = data.arrayOffset() + dataStart;
       for (int at = row; at < end; at++) {
-        int offset = offsetsStart + 4 * (first + at);
-        if (isNullAt(at) ? keys.hasNull() : keys.has(bytes, base + offsets.getInt(offset), base + offsets.getInt(offset + 4))) {
+        if (isNullAt(at) ? keys.hasNull() : keys.has(bytes, begin(first + at), begin(first + at + 1))) {
           return at;
         }
       }
@@ -254,12 +266,10 @@ abstract class MessageColumn extends ColumnVector {
     /** Add the fields of the first `rows` values, which have them. */
     void readFields(ValueFields fields, int rows) {
       ready();
-      byte[] bytes = data.array();
-      int base = data.arrayOffset() + dataStart;
-      int begin = base + offsets.getInt(offsetsStart + 4 * first);
+      int begin = begin(first);
       fields.reset(rows);
       for (int row = 0; row < rows; row++) {
-        int end = base + offsets.getInt(offsetsStart + 4 * (first + row + 1));
+        int end = begin(first + row + 1);
         if (isNullAt(row)) {
           fields.appendNull();
         } else {

@@ -22,7 +22,10 @@ import org.apache.spark.util.Utils;
  * The offset index says where to start; it is a hint: what it points at is checked, and where it was wrong the pass begins with the file.
  */
 final class SegmentFile implements Closeable {
-  private static final int CHUNK_BYTES = 4 << 20;
+  /** What is verified and taken apart soon after it was read, so that it is still in a cache of the processor. */
+  private static final int CHUNK_BYTES = 1 << 20;
+  /** A channel reads into memory of its own and copies from there: so much of it stays in the nearest cache. */
+  private static final int STEP_BYTES = 64 << 10;
   private static final int FIRST_CHUNK_BYTES = 128 << 10;
   private static final int PREFIX_CHUNK_BYTES = 16 << 10;
   private static final int INDEX_ENTRY_BYTES = 16;
@@ -203,27 +206,32 @@ final class SegmentFile implements Closeable {
     return chunk.limit() - next >= 8 && chunk.getLong((int) next) == END_OF_STREAM;
   }
 
-  /** Read from `next` on, so many bytes or up to the end of what counts. */
+  /** Have so many bytes from `next` on, or up to the end of what counts: those that are there already are moved, not read again. */
   private void fill(long bytes) throws IOException {
-    chunkPosition += next;
-    next = 0;
-    int length = Math.toIntExact(Math.min(bytes, size - chunkPosition));
+    int length = Math.toIntExact(Math.min(bytes, size - position()));
+    ByteBuffer filled = chunk;
+    int kept = (int) Math.max(filled.limit() - next, 0);
     if (length > chunk.capacity()) {
       chunk = allocate(length);
     }
-    readAt(chunkPosition, length);
+    System.arraycopy(filled.array(), filled.limit() - kept, chunk.array(), 0, kept);
+    chunkPosition += next;
+    next = 0;
+    readBehind(kept, length);
   }
 
-  private void readAt(long position, int length) throws IOException {
-    chunk.clear().limit(length);
-    while (chunk.hasRemaining()) {
-      if (channel.read(chunk, position + chunk.position()) < 0) {
-        throw new CorruptSegmentError(path, position + chunk.position(), "the file became shorter while it was read");
+  /** Read the bytes [from, to) of the chunk. */
+  private void readBehind(int from, int to) throws IOException {
+    chunk.clear().limit(from).position(from);
+    while (chunk.position() < to) {
+      chunk.limit(Math.min(to, chunk.position() + STEP_BYTES));
+      if (channel.read(chunk, chunkPosition + chunk.position()) < 0) {
+        throw new CorruptSegmentError(path, chunkPosition + chunk.position(), "the file became shorter while it was read");
       }
     }
-    bytesRead += length;
+    bytesRead += to - from;
     // Spark takes the bytes that a task has read from the statistics of Hadoop's file systems.
-    FileSystem.getStatistics("file", LocalFileSystem.class).incrementBytesRead(length);
+    FileSystem.getStatistics("file", LocalFileSystem.class).incrementBytesRead(to - from);
   }
 
   /** Where the index says that the message with the first offset begins; -1 where it does not. */
