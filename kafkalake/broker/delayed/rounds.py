@@ -1,7 +1,9 @@
 """The rounds of one journal partition: when records are due, they are taken from the index and given to the delivery.
 
-A round takes at most `ROUND_RECORDS`, and the next one follows while there is room for what it has given. If the journal is too
-large to be read in each round, the records of the next seconds are read ahead, in one pass for a window of time.
+A round takes at most `ROUND_RECORDS`. After a full one the next follows while there is room for what it has given, else
+`ROUND_INTERVAL_MS` later: a round of few records costs about as much as one of many, and rounds without a pause would keep the
+event loop from handing over what they have taken. If the journal is too large to be read in each round, the records of the next
+seconds are read ahead, in one pass for a window of time.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 ROUND_RECORDS = 5_000
 ROUND_BYTES = 16 << 20
+ROUND_INTERVAL_MS = 10
+"""From the beginning of a round to that of the next one, unless more was due than a round takes."""
 LOOK_MS = 30_000
 """The longest time until the next look at the index: the wall clock may jump."""
 PAUSE_MS = 1_000
@@ -67,6 +71,8 @@ class Rounds:
         self._payloads = Payloads(self._read, room)
         self._ready_until_ms = 0
         self._wakes_at_ms: int | None = None
+        self._next_round_ms = 0
+        """The earliest time of the next round (monotonic)."""
         self._round: asyncio.Task[None] | None = None
         self._ahead: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -96,13 +102,14 @@ class Rounds:
             due_ms = now_ms
         if due_ms is None:
             return
-        if due_ms <= now_ms:
+        pause_ms = self._next_round_ms - self._clock.monotonic_ms()
+        if due_ms <= now_ms and pause_ms <= 0:
             self._round = asyncio.ensure_future(self._deliver())
             self._round.add_done_callback(self._ended)
             return
         self._read_ahead(now_ms)
         ahead_ms = AHEAD_MS if due_ms - now_ms > AHEAD_MS else 0
-        delay_ms = min(due_ms - now_ms - ahead_ms, LOOK_MS)
+        delay_ms = min(max(due_ms - now_ms - ahead_ms, pause_ms), LOOK_MS)
         at_ms = self._clock.monotonic_ms() + delay_ms
         if self._wakes_at_ms is None or at_ms < self._wakes_at_ms:
             self._wakes_at_ms = at_ms
@@ -129,21 +136,23 @@ class Rounds:
     # What is due
 
     async def _deliver(self) -> None:
-        """Hand over all that is due now, and move what is due soon.
+        """Hand over what is due now, and move what is due soon.
 
         Raise `OSError` if the index cannot be read, `KafkaLakeError` if the journal cannot.
         """
         while await self._deliver_some():
-            pass
+            await asyncio.sleep(0)
 
     async def _deliver_some(self) -> bool:
+        """Hand over what a round takes, and return whether there may be more of it at once."""
+        self._next_round_ms = self._clock.monotonic_ms() + ROUND_INTERVAL_MS
         state, now_ms = self._state, self._clock.now_ms()
         state.index.add(self._delivery.take_unblocked())
         is_moving = state.index.advance(now_ms)
         self._read_ahead(now_ms)
-        entries = state.index.take(now_ms, self._records_of(ROUND_BYTES, ROUND_RECORDS))
+        limit = self._records_of(ROUND_BYTES, ROUND_RECORDS)
+        entries = state.index.take(now_ms, limit)
         if not len(entries):
-            await asyncio.sleep(0)
             return is_moving
         free = entries[state.is_free(entries[:, OFFSET])]
         if len(free):
@@ -156,7 +165,7 @@ class Rounds:
                 self._queue(rows)
         self._payloads.forget_before(int(entries[-1, DUE]))
         await self._delivery.have_room()
-        return True
+        return is_moving or len(entries) == limit
 
     async def read_undamaged(self, offsets: Int64s) -> list[WaitingRows]:
         """Return the records at these offsets, in order and in parts, without those that are damaged: they keep no others back."""

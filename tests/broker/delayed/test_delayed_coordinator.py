@@ -80,6 +80,42 @@ def test_a_record_appears_when_it_is_due(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.exhaustive
+def test_records_that_come_due_all_the_time_are_handed_over_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the clock finds a record more that is due, as on a machine that is slow for its load."""
+
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.hand_in([Sent(b"%0400d" % number, SECOND + number) for number in range(1_000)])
+        await world.settle()  # the records are read ahead
+        now_ms, append = world.clock.now_ms, world.targets.append
+        overdue: list[int] = []
+
+        def slow_now_ms() -> int:
+            world.clock.advance(1)
+            return now_ms()
+
+        def seen_append(
+            target: tuple[UUID, int], batch: ProducerBatch, done: Callable[[KafkaError | None], None]
+        ) -> None:
+            overdue.append(world.coordinator.describe().overdue)
+            append(target, batch, done)
+
+        world.clock.advance(SECOND - now_ms())
+        monkeypatch.setattr(world.clock, "now_ms", slow_now_ms)
+        monkeypatch.setattr(world.targets, "append", seen_append)
+        while len(world.seen.lateness_ms) < 1_000:
+            world.timers.ring()
+            await world.settle()
+            world.clock.advance(1)
+        assert world.targets.values() == [b"%0400d" % number for number in range(1_000)]
+        assert max(overdue) < 200
+
+    run(scenario())
+
+
 def test_targets_are_handed_over_to_in_order_each(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await started(tmp_path)
