@@ -48,7 +48,7 @@ def spark_defaults() -> dict[str, str]:
 
 
 def jar_set(name: str) -> JarSet:
-    """The set of this name: `delta`, `kafka` (broker and tools) or `spark-kafka` (Spark's Kafka connector)."""
+    """The set of this name: `delta`, `kafka` (broker, tools), `mirror` (MirrorMaker) or `spark-kafka` (Spark's Kafka connector)."""
     if name == "delta":
         settings = spark_defaults()
         return JarSet(
@@ -65,6 +65,8 @@ def jar_set(name: str) -> JarSet:
             ),
             ("org.apache.kafka:connect-*",),
         )
+    if name == "mirror":
+        return JarSet(("org.apache.kafka:connect-mirror:4.1.1", "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"))
     if name == "spark-kafka":
         # Named one by one: the connector asks for a token provider of its own version, which was never published.
         return JarSet(
@@ -76,7 +78,7 @@ def jar_set(name: str) -> JarSet:
             ),
             transitive=False,
         )
-    raise KeyError(f"no jar set {name!r}: delta, kafka and spark-kafka are there")
+    raise KeyError(f"no jar set {name!r}: delta, kafka, mirror and spark-kafka are there")
 
 
 def jars(name: str) -> list[str]:
@@ -157,7 +159,7 @@ def _scala_library() -> list[str]:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Resolve and list jars.")
-    parser.add_argument("sets", nargs="+", choices=["delta", "kafka", "spark-kafka"])
+    parser.add_argument("sets", nargs="+", choices=["delta", "kafka", "mirror", "spark-kafka"])
     parser.add_argument("--classpath", action="store_true", help="one line, joined by ':'")
     parser.add_argument("--quiet", action="store_true", help="print what had to be resolved, not the paths")
     options = parser.parse_args(arguments)
