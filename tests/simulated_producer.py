@@ -89,7 +89,10 @@ class SimulatedProducer:
         given = {"bootstrap.servers": "b0:9092", **settings}
         self.clock = ManualClock(1_000)
         self.core = ProducerCore(
-            given, ProducerParts(clock=self.clock, random=Random(seed), **(parts or {})), woken=lambda: None
+            given,
+            ProducerParts(clock=self.clock, random=Random(seed), **(parts or {})),
+            woken=lambda: None,
+            check_wait=lambda: None,
         )
         self.network = SimulatedNetwork(self.core.sender, self.brokers, self.clock.monotonic_ms())
 

@@ -124,15 +124,18 @@ producer.send(topic, b"a").get(20)
 consumer.assign([(topic, 0)])
 consumer.seek_to_beginning()
 assert [each.value for each in consumer.poll(20)] == [b"a"]
+admin.create_topic(topic + "-late", partitions=1)
+lingering = kafkalake.Producer(settings, linger_ms=60_000)
+unsent = lingering.send(topic + "-late", b"late")
 child = os.fork()
 for call in (lambda: producer.send(topic, b"b"), producer.flush, lambda: producer.partitions_for("other"), consumer.assignment,
-             lambda: consumer.poll(1), admin.list_topics) if not child else ():
+             lambda: consumer.poll(1), admin.list_topics, unsent.get) if not child else ():
     try:
         call()
         print("taken")
     except ClientClosedError as error:
         assert "belongs to the process" in str(error), error
-for client in (producer, consumer, admin) if not child else ():
+for client in (producer, consumer, admin, lingering) if not child else ():
     client.close()
 if not child:
     with kafkalake.Producer(settings) as own:
@@ -145,8 +148,9 @@ found = []
 while len(found) < 2:
     found += [each.value for each in consumer.poll(20)]
 print(found, topic in [each.name for each in admin.list_topics()])
-for client in (producer, consumer, admin):
+for client in (producer, consumer, admin, lingering):
     client.close()
+assert unsent.get(0).offset == 0
 """
 
 

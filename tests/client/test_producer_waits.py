@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from kafka_reference import Kafkalake
 from waiting import wait_until
@@ -77,6 +78,8 @@ def test_a_callback_does_not_wait_for_the_thread_that_calls_it(servers: str, top
             producer.commit_transaction,
             producer.abort_transaction,
             lambda: producer.send("another topic"),
+            lambda: producer.send(topic, b"a").get(),
+            lambda: producer.send_arrow(topic, pa.table({"value": [b"a"]})).get(TIMEOUT_S),
         ]
 
         def called_back(metadata: object, error: object) -> None:

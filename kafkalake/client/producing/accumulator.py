@@ -36,14 +36,21 @@ class Ready:
 
 
 class Accumulator:
-    """See the module. `woken` is called, with the lock held, when there is something new to send."""
+    """See the module. `woken` is called, with the lock held, when there is something new to send. check_wait: see `Batch`."""
 
     def __init__(
-        self, settings: ProducerSettings, random: Random, woken: Callable[[], None], *, is_transactional: bool = False
+        self,
+        settings: ProducerSettings,
+        random: Random,
+        woken: Callable[[], None],
+        check_wait: Callable[[], object],
+        *,
+        is_transactional: bool = False,
     ) -> None:
         self._settings = settings
         self._random = random
         self._woken = woken
+        self._check_wait = check_wait
         self._is_transactional = is_transactional
         self._mutes = settings.is_ordered and not settings.enable_idempotence
         self._codec = settings.codec
@@ -287,7 +294,7 @@ class Accumulator:
         return self._topics[batch.topic].partitions[batch.partition]
 
     def _new_batch(self, topic: str, partition: int, now_ms: int) -> Batch:
-        batch = Batch(topic, partition, now_ms, self._codec, is_transactional=self._is_transactional)
+        batch = Batch(topic, partition, now_ms, self._codec, self._check_wait, is_transactional=self._is_transactional)
         self._incomplete.add(batch)
         return batch
 

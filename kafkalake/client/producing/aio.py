@@ -100,7 +100,7 @@ class Producer:
     ) -> None:
         """Serializers: an object, or `bytes` (the default), `string` or `json`. Made on a running event loop."""
         parts = ProducerParts(key_serializer, value_serializer, partitioner, interceptors, clock, random)
-        self._core = ProducerCore(merged(settings, named), parts, self._wake_up)
+        self._core = ProducerCore(merged(settings, named), parts, self._wake_up, _no_thread_waits)
         self._accumulator = self._core.accumulator
         self._edge = EventLoopEdge(self._core.sender, self._core.clock, self._failed)
         self._failure: ClientClosedError | None = None
@@ -338,6 +338,10 @@ class Producer:
 
     def _wake_up(self) -> None:
         self._edge.schedule()
+
+
+def _no_thread_waits() -> None:
+    """Raise nothing: tasks await the end of a batch."""
 
 
 async def _end_of(batch: Batch) -> None:

@@ -36,7 +36,10 @@ _CALLBACK_BYTES = 200
 
 
 class Batch:
-    """See the module. `size`: upper bound of its bytes on the wire; `charged`: what it may grow to before more memory is taken."""
+    """See the module. `size`: upper bound of its bytes on the wire; `charged`: what it may grow to before more memory is taken.
+
+    `check_wait` raises an error in a thread that would wait for the batch for ever.
+    """
 
     __slots__ = (
         "_callbacks",
@@ -51,6 +54,7 @@ class Batch:
         "base_offset",
         "base_sequence",
         "charged",
+        "check_wait",
         "codec",
         "created_ms",
         "data",
@@ -69,11 +73,21 @@ class Batch:
         "topic",
     )
 
-    def __init__(self, topic: str, partition: int, now_ms: int, codec: int, *, is_transactional: bool) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        now_ms: int,
+        codec: int,
+        check_wait: Callable[[], object],
+        *,
+        is_transactional: bool,
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.created_ms = now_ms
         self.codec = codec
+        self.check_wait = check_wait
         self.is_transactional = is_transactional
         self.records = 0
         self.size = 0
@@ -282,11 +296,15 @@ class Batch:
 
 
 def wait_for(batches: Sequence[Batch], timeout_s: float | None) -> None:
-    """Wait until all batches have ended, `timeout_s` in all. Raise `ClientTimeoutError`."""
+    """Wait until all batches, which are of one producer, have ended, `timeout_s` in all.
+
+    Raise `ClientTimeoutError`, and at once what `check_wait` raises.
+    """
     longest_s = None if timeout_s is None else checked_seconds(timeout_s, "a timeout")
     left = [batch for batch in batches if not batch.is_done]
     if not left:
         return
+    left[0].check_wait()
     ended = threading.Event()
     count_ends(left, ended.set)
     if not ended.wait(longest_s):
@@ -325,7 +343,8 @@ class RecordFuture:
     def get(self, timeout_s: float | None = None) -> RecordMetadata:
         """Wait for the delivery and return the record's metadata.
 
-        Raise the error for which the record was not delivered, or `ClientTimeoutError`.
+        Raise the error for which the record was not delivered, or `ClientTimeoutError`. Before the delivery raise
+        `IllegalStateError` in a callback, for whose end it waits, and `ClientClosedError` in a forked process.
         """
         wait_for([self._batch], timeout_s)
         return self._batch.result(self._index, self._timestamp_ms)
@@ -351,7 +370,8 @@ class ArrowFuture:
     def get(self, timeout_s: float | None = None) -> list[BatchMetadata]:
         """Wait for the deliveries and return where the records were written, by batches.
 
-        Raise the first error for which records were not delivered, or `ClientTimeoutError`; others may be delivered.
+        Raise the first error for which records were not delivered, or `ClientTimeoutError`; others may be delivered. Before the
+        deliveries raise as `RecordFuture.get` does.
         """
         wait_for(self._batches, timeout_s)
         return [span for batch in self._batches for span in batch.spans()]

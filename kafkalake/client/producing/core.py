@@ -58,15 +58,24 @@ class ProducerParts:
 class ProducerCore:
     """See the module."""
 
-    def __init__(self, given: Mapping[str, object], parts: ProducerParts, woken: Callable[[], None]) -> None:
-        """`woken` is called when the machine must be polled. Raise `ConfigurationError` for invalid settings."""
+    def __init__(
+        self,
+        given: Mapping[str, object],
+        parts: ProducerParts,
+        woken: Callable[[], None],
+        check_wait: Callable[[], object],
+    ) -> None:
+        """`woken` is called when the machine must be polled. check_wait: see `Batch`.
+
+        Raise `ConfigurationError` for invalid settings.
+        """
         self.settings: ProducerSettings = producer_settings(given)
         self.clock = parts.clock or SystemClock()
         random = parts.random or Random()
         self._metrics = Metrics(self.clock.monotonic_ms())
         self.client = NetworkClient(self.settings, random)
         self.accumulator = Accumulator(
-            self.settings, random, woken, is_transactional=self.settings.transactional_id is not None
+            self.settings, random, woken, check_wait, is_transactional=self.settings.transactional_id is not None
         )
         is_transactional = self.settings.transactional_id is not None
         self.sequences = Sequences(is_transactional=is_transactional) if self.settings.enable_idempotence else None

@@ -64,7 +64,7 @@ class Producer:
     ) -> None:
         """Serializers: an object, or `bytes` (the default), `string` or `json`."""
         parts = ProducerParts(key_serializer, value_serializer, partitioner, interceptors, clock, random)
-        self._core = ProducerCore(merged(settings, named), parts, self._wake_up)
+        self._core = ProducerCore(merged(settings, named), parts, self._wake_up, self._check_wait)
         self._accumulator = self._core.accumulator
         self._edge = SelectorEdge(self._core.sender, self._core.clock)
         self._news = threading.Condition()
@@ -150,9 +150,7 @@ class Producer:
 
         Raise `ClientTimeoutError`, and `IllegalStateError` in a callback, for whose end the deliveries wait.
         """
-        if self._is_inherited:
-            raise inherited()
-        self._check_thread()
+        self._check_wait()
         batches = self._accumulator.begin_flush()
         try:
             wait_for(batches, timeout_s)
@@ -262,7 +260,7 @@ class Producer:
 
     def _operate(self, operation: Callable[[Transactions], Outcome], longest_s: float | None = None) -> None:
         """Begin an operation and wait for its end, `max.block.ms`, or `longest_s` if that is less."""
-        self._check_thread()
+        self._check_wait()
         outcomes: list[Outcome] = []
 
         def begin() -> None:
@@ -321,7 +319,7 @@ class Producer:
                 found = attempt()
                 if found is not None:
                     return found
-                self._check_thread()
+                self._check_wait()
                 left_s = ends - self._now_s()
                 if left_s <= 0:
                     raise error()
@@ -333,8 +331,10 @@ class Producer:
         if self._is_stopping:
             raise self._closed()
 
-    def _check_thread(self) -> None:
-        """Raise `IllegalStateError` in the producer's own thread, for which it would wait."""
+    def _check_wait(self) -> None:
+        """Raise an error where no wait would end: in the producer's own thread, and in a forked process, which has no such."""
+        if self._is_inherited:
+            raise inherited()
         if threading.current_thread() is self._thread:
             raise IllegalStateError("a callback cannot wait for the producer, whose thread calls it")
 
