@@ -16,7 +16,7 @@ from simulated_producer import SimulatedProducer
 
 import kafkalake
 from kafkalake import aio
-from kafkalake.client.consuming.calls import Call
+from kafkalake.client.consuming.script import Call
 from kafkalake.client.errors import ClientClosedError, SerializationError
 from kafkalake.client.producing.interceptors import ProducerRecord
 from kafkalake.client.records import OffsetAndMetadata

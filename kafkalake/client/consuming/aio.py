@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from kafkalake.client.cluster import PartitionInfo
 from kafkalake.client.consuming.assignors import Assignor
-from kafkalake.client.consuming.calls import Call, Script, Wait
 from kafkalake.client.consuming.commits import Committed, GivenOffsets
 from kafkalake.client.consuming.face import ConsumerFace, ConsumerParts
 from kafkalake.client.consuming.listeners import ConsumerInterceptor
 from kafkalake.client.consuming.offset_lookups import Found
 from kafkalake.client.consuming.records import DeserializedRecord
+from kafkalake.client.consuming.script import Call, Script, Wait
 from kafkalake.client.errors import ClientClosedError, IllegalStateError, WakeupError
 from kafkalake.client.network.event_loop import EventLoopEdge
 from kafkalake.client.serialization import Deserializer
@@ -179,12 +179,12 @@ class Consumer(ConsumerFace):
                 while True:
                     resume = await self._wait(script, resume())
                     if self._is_closed:  # by the application, in what was called
-                        script.close()
                         raise ClientClosedError("the consumer is closed")
         except StopIteration as stop:
             found: T = stop.value
             return found
         finally:
+            script.close()
             if is_outermost:
                 self._user = None
 

@@ -1,15 +1,11 @@
-"""The calls of a consumer as scripts: generators that say when they wait, and what of the application is called.
-
-So `consumer.Consumer`, which blocks, and `aio.Consumer`, which awaits, are the same code: both run these scripts, and differ in how
-they wait.
-"""
+"""The calls of a consumer as scripts, see `script`."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -29,9 +25,10 @@ from kafkalake.client.consuming.membership import Change
 from kafkalake.client.consuming.offset_lookups import Found
 from kafkalake.client.consuming.operation import Operation
 from kafkalake.client.consuming.records import ConsumerRecord, DeserializedRecord
+from kafkalake.client.consuming.script import Call, Script, Wait
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import EARLIEST, LATEST
-from kafkalake.client.errors import ClientTimeoutError, SerializationError, WakeupError
+from kafkalake.client.errors import ClientTimeoutError, IllegalStateError, SerializationError, WakeupError
 from kafkalake.client.serialization import Deserializer
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError, as_value
@@ -45,21 +42,6 @@ _LEAVE_MS = 2_000
 """How long the coordinator's answer to a member that leaves is waited for."""
 
 T = TypeVar("T")
-
-
-class Wait(NamedTuple):
-    """Let the edge work until there is news, at most until a time."""
-
-    until_ms: int
-
-
-class Call(NamedTuple):
-    """Call something of the application, and wait for it."""
-
-    call: Callable[[], object]
-
-
-Script: TypeAlias = Generator[Wait | Call, object, T]
 
 
 class RecordDeserializationError(SerializationError):
@@ -90,6 +72,7 @@ class ConsumerCalls:
         self._interceptors = interceptors
         self._listener: RebalanceListener | None = None
         self._error: KafkaLakeError | None = None
+        self._is_polling = self._is_unsubscribing = False
         self._ended_commits: deque[Callable[[], object]] = deque()
         self._commits_under_way = 0
         """The number of asynchronous commits that have not ended."""
@@ -113,21 +96,28 @@ class ConsumerCalls:
         return batches
 
     def _poll(self, timeout_ms: int, take: Callable[[], list[T]]) -> Script[list[T]]:
+        """Raise `IllegalStateError` in what a poll calls, as it would be called again."""
+        if self._is_polling:
+            raise IllegalStateError("a rebalance listener or callback that poll calls cannot call poll")
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        while True:
-            now_ms = self._clock.monotonic_ms()
-            self._raise_kept_error()
-            self.core.begin_poll(now_ms)
-            yield from self._call_back()
-            yield from self._rebalance()
-            if self.core.fetcher.has_records:
-                if self.core.is_due(now_ms):
-                    yield Wait(0)  # what comes next is asked for before these are decoded
-                if found := take():
-                    return found
-            if now_ms >= deadline_ms:
-                return []
-            yield Wait(deadline_ms)
+        self._is_polling = True
+        try:
+            while True:
+                now_ms = self._clock.monotonic_ms()
+                self._raise_kept_error()
+                self.core.begin_poll(now_ms)
+                yield from self._call_back()
+                yield from self._rebalance()
+                if self.core.fetcher.has_records:
+                    if self.core.is_due(now_ms):
+                        yield Wait(0)  # what comes next is asked for before these are decoded
+                    if found := take():
+                        return found
+                if now_ms >= deadline_ms:
+                    return []
+                yield Wait(deadline_ms)
+        finally:
+            self._is_polling = False
 
     def _take_records(self, limit: int) -> list[DeserializedRecord]:
         found: list[DeserializedRecord] = []
@@ -201,6 +191,8 @@ class ConsumerCalls:
             except KafkaLakeError as error:
                 logger.warning("offsets were not committed before partitions were revoked: %s", error)
         yield from self._give_up(change)
+        if self.core.change is None:  # the listener has unsubscribed, or the membership was lost meanwhile
+            return
         self.core.take_over(change)
         if change.is_complete and self._listener is not None:
             listener = self._listener
@@ -342,8 +334,14 @@ class ConsumerCalls:
 
     def unsubscribe(self) -> Script[None]:
         """Give the partitions up, leave the group, forget everything."""
+        if self._is_unsubscribing:  # by a call under way, in which the application is called
+            return
+        self._is_unsubscribing = True
         errors: list[Exception] = []
-        yield from self._noting(self._leave(), errors)
+        try:
+            yield from self._noting(self._leave(), errors)
+        finally:
+            self._is_unsubscribing = False
         self.core.unsubscribe()
         if errors:
             raise errors[0]

@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from kafkalake.client.cluster import PartitionInfo
 from kafkalake.client.consuming.assignors import Assignor
-from kafkalake.client.consuming.calls import Call, Script, Wait
 from kafkalake.client.consuming.commits import Committed, GivenOffsets
 from kafkalake.client.consuming.face import ConsumerFace, ConsumerParts
 from kafkalake.client.consuming.listeners import ConsumerInterceptor
 from kafkalake.client.consuming.offset_lookups import Found
 from kafkalake.client.consuming.records import DeserializedRecord
+from kafkalake.client.consuming.script import Call, Script, Wait
 from kafkalake.client.errors import ClientClosedError, IllegalStateError, WakeupError
 from kafkalake.client.forks import inherited, watch_forks
 from kafkalake.client.network.selector import SelectorEdge
@@ -95,7 +95,8 @@ class Consumer(ConsumerFace):
     def poll(self, timeout_s: float = 0.0, *, max_records: int | None = None) -> list[DeserializedRecord]:
         """Return records as soon as there are any, up to `max_records` (`max.poll.records`), [] if none came in time.
 
-        The records returned before are done with: an automatic commit may cover them. Carries out rebalances.
+        The records returned before are done with: an automatic commit may cover them. Carries out rebalances. Raise
+        `IllegalStateError` in a rebalance listener, or callback, that a poll calls.
         """
         return self._run(self._calls.poll(self._timeout_ms(timeout_s), self._poll_limit(max_records)))
 
@@ -221,11 +222,12 @@ class Consumer(ConsumerFace):
                 while True:
                     resume = self._wait(script, resume())
                     if self._is_closed:  # by the application, in what was called
-                        script.close()
                         raise ClientClosedError("the consumer is closed")
             except StopIteration as stop:
                 found: T = stop.value
                 return found
+            finally:
+                script.close()
 
     def _wait(self, script: Script[T], step: Wait | Call) -> Callable[[], Wait | Call]:
         """Do what a script waits for, and return what continues it."""

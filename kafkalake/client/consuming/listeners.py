@@ -15,7 +15,10 @@ CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaLake
 
 
 class RebalanceListener:
-    """Hears in `poll` of the partitions that the group assigns and takes away. With `aio.Consumer` methods may be coroutines."""
+    """Hears in `poll` of the partitions that the group assigns and takes away. With `aio.Consumer` methods may be coroutines.
+
+    Methods may call the consumer, as for `seek` and `commit`, except its `poll` and `poll_arrow`.
+    """
 
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> object:
         """Take the news that partitions are about to go to other members. Offsets can still be committed."""

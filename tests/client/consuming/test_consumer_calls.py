@@ -9,9 +9,10 @@ import pytest
 from client.consuming.test_consumer_core import P0, P1, World
 from manual_clock import ManualClock
 
-from kafkalake.client.consuming.calls import Call, ConsumerCalls, Script
+from kafkalake.client.consuming.calls import ConsumerCalls
 from kafkalake.client.consuming.listeners import RebalanceListener
-from kafkalake.client.errors import WakeupError
+from kafkalake.client.consuming.script import Call, Script
+from kafkalake.client.errors import IllegalStateError, WakeupError
 from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.client.requests import CONSUMER_GROUP_HEARTBEAT, FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
 from kafkalake.errors import NetworkExceptionError, RequestTimedOutError
@@ -260,6 +261,61 @@ def test_a_listener_that_fails_is_called_again_before_records_come(world: GroupW
     while not found:
         found = world.run(world.calls.poll(100, 10))
     assert calls == [{P0, P1}, {P0, P1}] and [record.value for record in found] == [b"a"]
+
+
+class Recursive(RebalanceListener):
+    """Makes a call, whatever it hears."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call = call
+        self.calls: list[str] = []
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self.calls.append("assigned")
+        self.call()
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.calls.append("revoked")
+        self.call()
+
+
+@pytest.mark.parametrize("again", ["poll", "poll_arrow"])
+def test_a_poll_in_what_a_poll_calls_is_refused(world: GroupWorld, again: str) -> None:
+    world.logs[P0].append(b"a")
+    poll_again = world.calls.poll if again == "poll" else world.calls.poll_arrow
+    listener = Recursive(lambda: world.run(poll_again(100, 10)))
+    for _ in range(2):
+        with pytest.raises(
+            IllegalStateError, match="a rebalance listener or callback that poll calls cannot call poll"
+        ):
+            world.join(listener)
+    listener.call = lambda: None
+    world.join(listener)
+    assert listener.calls == ["assigned"] * 3
+    world.calls.commit_async(None, lambda offsets, error: world.run(poll_again(100, 10)))
+    with pytest.raises(IllegalStateError, match="that poll calls cannot call poll"):
+        while True:
+            world.run(world.calls.poll(100, 0))
+    found: list[Any] = []
+    while not found:
+        found = world.run(world.calls.poll(100, 10))
+    assert [record.value for record in found] == [b"a"]
+
+
+@pytest.mark.parametrize("when", ["assigned", "revoked"])
+def test_a_listener_may_unsubscribe(world: GroupWorld, when: str) -> None:
+    listener = Recursive(lambda: when in listener.calls and world.run(world.calls.unsubscribe()))
+    if when == "revoked":
+        world.join(listener)
+        world.target = [0]
+    else:
+        world.core.subscriptions.subscribe(["t"])
+        world.calls.listen(listener)
+    while world.core.subscriptions.topics:
+        world.run(world.calls.poll(100, 10))
+    world.run(world.calls.poll(100, 10))
+    assert world.left == 1 and not world.core.subscriptions.partitions
+    assert listener.calls == ["assigned", "revoked", *["revoked"] * (when == "revoked")]
 
 
 def test_fetches_ask_for_what_the_settings_say() -> None:
