@@ -6,6 +6,7 @@ KafkaLakeError
 ├── ClientClosedError             the client was closed
 ├── IllegalStateError             a call that is not allowed now, as a commit outside of a transaction
 ├── TransactionAbortedError       the record's transaction was aborted before the record was sent
+├── AssignorError                 an assignor of a consumer's group has raised
 └── SerializationError            a key or a value cannot be made bytes, or bytes a value
 """
 
@@ -39,6 +40,10 @@ class TransactionAbortedError(KafkaLakeError):
 
 class TransactionMustAbortError(KafkaLakeError):
     """The transaction has failed, for the reason in `__cause__` and in the text. Abort it; the producer stays usable."""
+
+
+class AssignorError(KafkaLakeError):
+    """An assignor has raised, for the reason in `__cause__` and in the text. The poll after joins again, and asks it again."""
 
 
 class SerializationError(KafkaLakeError):

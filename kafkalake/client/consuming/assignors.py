@@ -40,7 +40,10 @@ class GroupMember:
 
 
 class Assignor(Protocol):
-    """Assigns partitions to the members of a group. It is called in the group's leader; all members need it by the same name."""
+    """Assigns partitions to the members of a group. It is called in the group's leader; all members need it by the same name.
+
+    What it raises comes out of `poll` as `AssignorError`; the poll after that asks it again.
+    """
 
     @property
     def name(self) -> str:

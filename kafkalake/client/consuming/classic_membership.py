@@ -2,6 +2,7 @@
 
     UNJOINED, STABLE --(the application polls, and a join is due)--> PREPARING: partitions are given up
     PREPARING --(the application has done so)--> JOINING --> SYNCING --> ASSIGNING --(again the application)--> STABLE
+    JOINING, SYNCING --(an assignor raises)--> FAILED --(the application polls, which raises it)--> JOINING
 
 With the eager protocol PREPARING gives up all partitions; with the cooperative one (KIP-429) only what ASSIGNING shows to go to
 others, and then the member joins again. A member whose id or generation is refused has lost its partitions. Source: KIP-62,
@@ -10,25 +11,22 @@ KIP-345, KIP-394, KIP-429; Kafka protocol guide.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
-from kafkalake.client.consuming.assignors import Assignor, GroupMember
+from kafkalake.client.consuming.assignors import Assignor
 from kafkalake.client.consuming.classic_requests import (
     heartbeat_request,
     join_request,
     leave_request,
+    members_of,
     sync_request,
 )
-from kafkalake.client.consuming.membership import (
-    COORDINATOR_MOVED,
-    Change,
-    GroupRequest,
-    Identity,
-    PartitionCounts,
-)
+from kafkalake.client.consuming.membership import COORDINATOR_MOVED, Change, GroupRequest, Identity, PartitionCounts
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import Subscriptions
+from kafkalake.client.errors import AssignorError
 from kafkalake.client.requests import HEARTBEAT, JOIN_GROUP, SYNC_GROUP, error_name
 from kafkalake.errors import (
     IllegalGenerationError,
@@ -43,17 +41,11 @@ from kafkalake.errors import (
     error_for_code,
 )
 from kafkalake.topic_partition import TopicPartition
-from kafkalake.wire.consumer_protocol import (
-    NO_GENERATION,
-    decode_assignment,
-    decode_subscription,
-)
-from kafkalake.wire.messages.groups import (
-    HeartbeatResponse,
-    JoinGroupResponse,
-    SyncGroupResponse,
-)
+from kafkalake.wire.consumer_protocol import NO_GENERATION, decode_assignment
+from kafkalake.wire.messages.groups import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
 from kafkalake.wire.messages.message import Message
+
+logger = logging.getLogger(__name__)
 
 
 class State(Enum):
@@ -64,7 +56,12 @@ class State(Enum):
     JOINING = "joining"
     SYNCING = "syncing"
     ASSIGNING = "assigning"
+    FAILED = "failed"
     STABLE = "stable"
+
+
+_REBALANCING = (State.JOINING, State.SYNCING, State.FAILED)
+"""States in which a join can begin again without the application: it has given up what it must."""
 
 
 class ClassicMembership:
@@ -96,6 +93,7 @@ class ClassicMembership:
         self._leading: JoinGroupResponse | None = None
         self._change: Change | None = None
         self._error: KafkaError | None = None
+        self._assignor_error: AssignorError | None = None
         self._polled_ms: int | None = None
         self._beaten_ms = 0
         self._heard_ms = 0
@@ -127,7 +125,7 @@ class ClassicMembership:
         """The topics of all members, if this one leads the group."""
         if self._leading is None:
             return self._assigned_counts[0] if self._assigned_counts is not None else frozenset()
-        return frozenset(topic for member in _members(self._leading).values() for topic in member.subscription.topics)
+        return frozenset(topic for member in members_of(self._leading).values() for topic in member.subscription.topics)
 
     # Events
 
@@ -136,6 +134,12 @@ class ClassicMembership:
         self._polled_ms = now_ms
         if self._error is not None:
             raise self._error
+        if self._assignor_error is not None:
+            failure, self._assignor_error = self._assignor_error, None
+            if self._state is State.FAILED:
+                self._retry_at_ms = now_ms + self._settings.retry_backoff_ms
+                self._join_again()
+            raise failure
         if self._must_join and self._state in (State.UNJOINED, State.STABLE) and self._change is None:
             self._prepare()
 
@@ -172,9 +176,9 @@ class ClassicMembership:
             found.append(self._leaving)
             self._leaving = None
         if self._state is State.JOINING and not self._is_asking and self._retry_at_ms <= now_ms:
-            found.append(self._join())
+            found += self._assigned_by(", ".join(self._assignors), self._join)
         elif self._state is State.SYNCING and not self._is_asking:
-            found += self._sync_as_leader()
+            found += self._assigned_by(self._protocol, self._sync_as_leader)
         if self._is_member and not self._is_beating and self._beat_due_ms() <= now_ms:
             found.append(self._beat(now_ms))
         self._is_asking = self._is_asking or any(each.api in (JOIN_GROUP, SYNC_GROUP) for each in found)
@@ -225,7 +229,8 @@ class ClassicMembership:
         """See `Membership`."""
         request = self._leave_request()
         self._forget_generation(keep_id=False)
-        self._state, self._must_join, self._change, self._error = State.UNJOINED, True, None, None
+        self._state, self._must_join, self._change = State.UNJOINED, True, None
+        self._error = self._assignor_error = None
         return request
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
@@ -265,11 +270,22 @@ class ClassicMembership:
         else:
             self._state = State.JOINING
 
-    def _join(self) -> GroupRequest:
+    def _assigned_by(self, names: str, request: Callable[[], list[GroupRequest]]) -> list[GroupRequest]:
+        """Return what `request` makes with assignors. If one raises, the member waits, with heartbeats, for a poll."""
+        try:
+            return request()
+        except Exception as error:  # of the application
+            logger.warning("an assignor failed: %s", names, exc_info=True)
+            self._assignor_error = AssignorError(f"an assignor ({names}) failed: {error!r}")
+            self._assignor_error.__cause__ = as_value(error)
+            self._state, self._leading = State.FAILED, None
+            return []
+
+    def _join(self) -> list[GroupRequest]:
         kept = tuple(sorted(self._subscriptions.partitions)) if self._is_cooperative else ()
         assignors = list(self._assignors.values())
         topics = self._subscriptions.topics
-        return join_request(self._settings, self._member_id, topics, assignors, kept, self._last_assignment)
+        return [join_request(self._settings, self._member_id, topics, assignors, kept, self._last_assignment)]
 
     def _joined(self, response: JoinGroupResponse, now_ms: int) -> None:
         if self._state is not State.JOINING:
@@ -285,7 +301,7 @@ class ClassicMembership:
         """Return SyncGroup; of a leader once the metadata for its assignment is there."""
         if self._leading is None:
             return [sync_request(self._settings, self.identity, {})]
-        members = _members(self._leading)
+        members = members_of(self._leading)
         assignments: dict[str, Sequence[TopicPartition]] = {}
         if not self._leading.skip_assignment:
             assignor = self._assignors.get(self._protocol)
@@ -311,7 +327,7 @@ class ClassicMembership:
 
     def _join_again(self) -> None:
         """Repeat a join that was under way; a stable member notices by itself."""
-        if self._state in (State.JOINING, State.SYNCING):
+        if self._state in _REBALANCING:
             self._state, self._leading = State.JOINING, None
 
     # Errors
@@ -321,7 +337,7 @@ class ClassicMembership:
             self._member_id = response.member_id
         elif code == RebalanceInProgressError.code:
             self._heard_ms = now_ms
-            if self._state in (State.JOINING, State.SYNCING):
+            if self._state in _REBALANCING:
                 self._join_again()
             else:
                 self._must_join = True
@@ -342,7 +358,7 @@ class ClassicMembership:
         """Join as a new member. Partitions that are assigned still are lost, which the next join finds."""
         self._forget_generation(keep_id=code == IllegalGenerationError.code)
         self._leading = None
-        if self._state in (State.JOINING, State.SYNCING) and not self._subscriptions.partitions:
+        if self._state in _REBALANCING and not self._subscriptions.partitions:
             self._state = State.JOINING
         else:
             self._state, self._change, self._must_join = State.UNJOINED, None, True
@@ -378,10 +394,3 @@ class ClassicMembership:
         if not self._member_id or self._settings.group_instance_id is not None:
             return None
         return leave_request(self._settings, self.identity)
-
-
-def _members(joined: JoinGroupResponse) -> dict[str, GroupMember]:
-    return {
-        member.member_id: GroupMember(decode_subscription(bytes(member.metadata)), member.group_instance_id)
-        for member in joined.members
-    }

@@ -1,19 +1,25 @@
-"""The requests of a member of a classic group, as values. Source: Kafka protocol guide."""
+"""The requests of a member of a classic group as values, and the members that an answer names. Source: Kafka protocol guide."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kafkalake.client.consuming.assignors import Assignor
+from kafkalake.client.consuming.assignors import Assignor, GroupMember
 from kafkalake.client.consuming.membership import GroupRequest, Identity
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.requests import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from kafkalake.topic_partition import TopicPartition, by_topic
-from kafkalake.wire.consumer_protocol import Subscription, encode_assignment, encode_subscription
+from kafkalake.wire.consumer_protocol import (
+    Subscription,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from kafkalake.wire.messages.groups import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
+    JoinGroupResponse,
     LeaveGroupRequest,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
@@ -97,3 +103,11 @@ def leave_request(settings: ConsumerSettings, identity: Identity) -> GroupReques
     """Return LeaveGroup."""
     message = LeaveGroupRequest(group_id=settings.group_id or "", member_id=identity.member_id)
     return GroupRequest(LEAVE_GROUP, message)
+
+
+def members_of(joined: JoinGroupResponse) -> dict[str, GroupMember]:
+    """Return the members of a group by id, as its leader is told of them."""
+    return {
+        member.member_id: GroupMember(decode_subscription(bytes(member.metadata)), member.group_instance_id)
+        for member in joined.members
+    }

@@ -15,6 +15,7 @@ from kafkalake.client.consuming.consumer_membership import LEAVE_EPOCH, Consumer
 from kafkalake.client.consuming.membership import Change, GroupRequest, Membership
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import Subscriptions
+from kafkalake.client.errors import AssignorError
 from kafkalake.client.requests import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from kafkalake.client.settings import parse_settings
 from kafkalake.errors import (
@@ -207,6 +208,83 @@ def test_an_assignor_of_ones_own_is_named_to_the_group_and_called_in_its_leader(
     assignments = {each.member_id: each.assignment for each in group.sent[0].message.assignments}  # type: ignore[attr-defined]
     assert decode_assignment(assignments["other"]) == tuple(sorted(ALL))
     assert decode_assignment(assignments["me"]) == ()
+
+
+class Failing(AllToLast):
+    """Fails in one of its methods, or returns what is no assignment, for some times."""
+
+    def __init__(self, kind: str, times: int) -> None:
+        self.kind, self.times = kind, times
+
+    def fails(self, kind: str) -> bool:
+        is_now = kind == self.kind and self.times > 0
+        self.times -= is_now
+        return is_now
+
+    def encode_user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
+        if self.fails("encode"):
+            raise ZeroDivisionError("of the test")
+        return super().encode_user_data(owned, generation)
+
+    def assign(self, members: Mapping[str, GroupMember], partitions: Mapping[str, int]) -> Assigned:
+        if self.fails("raise"):
+            raise ZeroDivisionError("of the test")
+        return [] if self.fails("return") else super().assign(members, partitions)  # type: ignore[return-value]
+
+
+def lead(group: Group, generation: int = 1) -> list[Any]:
+    """Let the member lead its group. Return the APIs of what it sends then."""
+    assert group.requests() == [JOIN_GROUP]
+    response = joined(generation, leader="me")
+    response.protocol_name = "all-to-last"
+    group.answer(response)
+    return group.requests()
+
+
+@pytest.mark.parametrize("kind", ["encode", "raise", "return"])
+def test_an_assignor_that_fails_is_heard_of_in_poll_and_asked_again(kind: str) -> None:
+    group = Group(assignors=(Failing(kind, 2),))
+    group.poll()
+    for _ in range(2):
+        assert (group.requests() if kind == "encode" else lead(group)) == []
+        assert group.requests() == []  # once for each poll
+        with pytest.raises(AssignorError, match="all-to-last") as raised:
+            group.poll()
+        assert isinstance(raised.value.__cause__, AttributeError if kind == "return" else ZeroDivisionError)
+        assert group.poll() is None and group.requests() == []
+        group.now_ms += 100
+    assert lead(group, 2) == [SYNC_GROUP]
+    group.answer(synced(ALL))
+    group.poll()
+    assert group.member.is_stable and group.assignment() == ALL
+
+
+def test_a_leader_whose_assignor_fails_stays_a_member_until_its_application_polls() -> None:
+    group = Group(assignors=(Failing("raise", 2),))
+    group.poll()
+    assert lead(group) == []
+    for _ in range(3):
+        group.now_ms += 3_000
+        assert group.requests() == [HEARTBEAT]
+        group.answer(HeartbeatResponse())
+    group.now_ms += 3_000
+    assert group.requests() == [HEARTBEAT]
+    group.answer(HeartbeatResponse(error_code=RebalanceInProgressError.code))
+    assert group.sent[-1].message.member_id == "me"  # type: ignore[attr-defined]
+    assert lead(group, 2) == []  # the next rebalance asks the assignor, too
+    with pytest.raises(AssignorError):
+        group.poll()
+    group.now_ms += 100
+    assert lead(group, 3) == [SYNC_GROUP]
+
+
+def test_a_leader_whose_assignor_fails_can_leave() -> None:
+    group = Group(assignors=(Failing("raise", 1),))
+    group.poll()
+    assert lead(group) == []
+    leaving = group.member.leave(group.now_ms)
+    assert leaving is not None and leaving.api is LEAVE_GROUP
+    assert group.poll() is None and lead(group) == [SYNC_GROUP]
 
 
 def test_a_leader_that_is_told_to_skip_the_assignment_sends_none() -> None:
