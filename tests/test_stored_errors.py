@@ -26,7 +26,10 @@ READ_BY = {
     "broker/partitions/scheduler.py": {"_failed"},
     "broker/groups/consumer.py": {"_failed"},
     "client/consuming/aio.py": {"partial"},  # thrown into a script at once
+    "client/consuming/calls.py": {"append"},  # raised at the end of the same call, with the application's traceback
     "client/consuming/consumer.py": {"partial"},
+    "client/producing/aio.py": {"note_refusal"},  # raised at once
+    "client/producing/producer.py": {"note_refusal"},
     "metadata/tables/delta_table.py": {"_after_failure", "first_line"},
     "metadata/tables/opening.py": {"first_line"},
     "metadata/lease.py": {"_renew_in_lock_file"},

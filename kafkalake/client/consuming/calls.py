@@ -344,7 +344,7 @@ class ConsumerCalls:
             self._is_unsubscribing = False
         self.core.unsubscribe()
         if errors:
-            raise errors[0]
+            raise errors.pop(0)
 
     def close(self, timeout_ms: int) -> Script[None]:
         """Commit if that is automatic, give the partitions up, leave the group."""
@@ -365,7 +365,7 @@ class ConsumerCalls:
         self.core.end_sessions(self._clock.monotonic_ms())
         yield Wait(0)
         if errors:
-            raise errors[0]
+            raise errors.pop(0)
 
     def _noting(self, script: Script[None], errors: list[Exception]) -> Script[None]:
         """Run a script, and add what it raises to `errors`: an error of the application does not end the rest."""
@@ -386,4 +386,4 @@ class ConsumerCalls:
             while leaving is not None and not leaving.is_done and self._clock.monotonic_ms() < now_ms + _LEAVE_MS:
                 yield Wait(now_ms + _LEAVE_MS)
             if errors:
-                raise errors[0]
+                raise errors.pop(0)
