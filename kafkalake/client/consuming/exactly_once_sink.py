@@ -4,6 +4,9 @@ A record is written twice neither after a crash, since the stored offset says wh
 consumers at once, as when one of them has lost its partition without knowing: the offset moves only from where the writer has
 found it, and (topic, partition, offset) is a key. The group's committed offsets are not needed. Works with `sqlite3` and any
 other database of DB-API 2.0 (PEP 249).
+
+Topics are known by name. A topic that is deleted and created again is taken for the one before, whose stored offset counts: delete
+its rows from both tables first, or records of the new topic below that offset are left out.
 """
 
 from __future__ import annotations
