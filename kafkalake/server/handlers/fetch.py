@@ -48,7 +48,6 @@ _RACKS_SINCE = 11
 _FOLLOWERS_SINCE = 18
 INLINE_BYTES = 128 * 1024
 """Most bytes compressed on the event loop: 4 ms of gzip. More are compressed in a thread."""
-INLINE_PARTITIONS = 1_000
 
 
 def handle(request: Request[records.FetchRequest]) -> Generator[None, None, None]:
@@ -108,7 +107,7 @@ def _reply(request: Request[records.FetchRequest], asked_for: FetchRequest, fetc
 
     encode = partial(_encode, request.version, request.correlation_id, fetched, bytes_max, leader_of)
     size = _compressed_bytes(fetched)
-    if size > INLINE_BYTES or len(fetched.partitions) > INLINE_PARTITIONS:
+    if size > INLINE_BYTES or len(fetched.partitions) > fetch_as_follower.INLINE_PARTITIONS:
         request.start_task(_reply_from_thread(request, fetched, encode, size))
     else:
         request.reply_buffers(encode())

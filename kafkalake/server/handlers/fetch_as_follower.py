@@ -10,6 +10,7 @@ are handled one after the other.
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from uuid import UUID
 
 from kafkalake.broker.partitions.follower_fetch import FollowedAnswer, FollowedPartition, FollowerFetch
@@ -21,6 +22,8 @@ from kafkalake.wire.messages.records import FetchRequest, ReplicaState
 
 _NO_TOPIC_ID = UUID(int=0)
 WAIT_MS_MAX = 60_000
+INLINE_PARTITIONS = 1_000
+"""The most partitions of a response, also to a consumer, that is encoded on the event loop."""
 
 
 def handle(request: Request[FetchRequest], follower: ReplicaState, *, is_allowed: bool) -> Generator[None, None, None]:
@@ -60,7 +63,11 @@ def handle(request: Request[FetchRequest], follower: ReplicaState, *, is_allowed
     broker = request.context.broker
 
     def reply(answers: list[FollowedAnswer], session_id: int) -> None:
-        request.reply_buffers(_encode(request.correlation_id, session_id, answers))
+        encode = partial(_encode, request.correlation_id, session_id, answers)
+        if len(answers) > INLINE_PARTITIONS:
+            request.start_task(request.reply_from_thread(encode))
+        else:
+            request.reply_buffers(encode())
 
     try:
         waiting = yield from broker.replica_fetches.fetch(asked, request.guarded(reply))
