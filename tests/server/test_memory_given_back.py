@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from kafka_reference import Kafkalake
 from node_in_thread import NodeInThread
 from worst_case import MIB, worst_case
 
+from kafkalake import Consumer, Producer
+from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.client.staged_append import ask_once
+from kafkalake.delayed_headers import DELAY_MS
 from kafkalake.errors import KafkaLakeError
 
 pytestmark = pytest.mark.process
@@ -76,6 +80,39 @@ def test_no_error_lives_longer_than_its_answer(tmp_path: Path) -> None:
         finally:
             logging.disable(logging.NOTSET)
             gc.enable()
+
+
+def test_no_append_lives_longer_than_its_answer(tmp_path: Path) -> None:
+    """Those of producers, and those of the broker: to its journals, markers, deliveries."""
+    with NodeInThread(tmp_path / "lake") as broker, WireClient(broker.servers) as client:
+        create_topic(client, "later", delayed_delivery_enable="true")
+        with Producer(bootstrap_servers=broker.servers, transactional_id="t") as producer:
+            producer.init_transactions()
+            broker.on_loop(gc.collect)
+            gc.disable()
+            try:
+                with Consumer(bootstrap_servers=broker.servers, group_id="g", auto_offset_reset="earliest") as consumer:
+                    consumer.subscribe(["later"])
+                    with producer.transaction():
+                        producer.send("later", b"now")
+                        producer.send("later", b"later", headers=[(DELAY_MS, b"10")])
+                    found: list[bytes | None] = []
+                    deadline = time.monotonic() + 60
+                    while len(found) < 2 and time.monotonic() < deadline:
+                        found += [each.value for each in consumer.poll(1.0)]
+                    assert sorted(found, key=repr) == [b"later", b"now"]
+                    consumer.commit()
+                deadline = time.monotonic() + 60
+                while (left := appends_in_memory()) and time.monotonic() < deadline:
+                    broker.on_loop(lambda: None)  # the note of what was delivered, and the answer to the last commit
+                assert left == []
+            finally:
+                gc.enable()
+
+
+def appends_in_memory() -> list[PendingAppend]:
+    """Those that are alive in this process."""
+    return [each for each in gc.get_objects() if isinstance(each, PendingAppend)]
 
 
 def ask_refused(servers: str, body: dict[str, Any]) -> int:

@@ -121,10 +121,6 @@ class DelayingAppend(PendingAppend):
         answer, self._answer = self._answer, nobody_waits
         answer()
 
-    def break_cycle(self) -> None:
-        super().break_cycle()
-        self._answer, self._split = nobody_waits, None
-
 
 def _rules_for(rules: DelayRules | None, repeated: SequencedBatch | None) -> DelayRules | None:
     """Return the rules by which a batch is split, None if it is not: as at first if it is sent again, whatever they are now."""

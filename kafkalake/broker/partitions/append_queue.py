@@ -55,11 +55,7 @@ class ProduceRequest:
     def _settled(self) -> None:
         self._waiting -= 1
         if not self._waiting:
-            try:
-                self._reply(self)
-            finally:
-                for each in self.batches:
-                    each.break_cycle()
+            self._reply(self)
 
 
 def is_behind(partition: Partition) -> bool:
@@ -199,7 +195,7 @@ class AppendQueue:
     @staticmethod
     def _refuse(partition: Partition, error: KafkaError) -> None:
         for refused in partition.refuse_queued(error):
-            call_isolated(CallbackLoop.PRODUCER_ANSWER, refused.settled)
+            call_isolated(CallbackLoop.PRODUCER_ANSWER, refused.settle)
 
     def _flush_partition(self, partition: Partition) -> None:
         appended = partition.append_queued()
@@ -227,7 +223,7 @@ class AppendQueue:
     @staticmethod
     def _answer(done: Iterable[PendingAppend]) -> None:
         for pending in done:
-            call_isolated(CallbackLoop.PRODUCER_ANSWER, pending.settled)
+            call_isolated(CallbackLoop.PRODUCER_ANSWER, pending.settle)
 
     def _watch(self, partition: Partition, now_ms: int) -> None:
         """Have a look at the batches that wait in a partition when the first of them is due."""

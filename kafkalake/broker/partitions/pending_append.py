@@ -82,13 +82,17 @@ class PendingAppend:
         self.result = error
 
     def drop_bytes(self) -> None:
-        """Release the batch, which is in the log."""
+        """Release the batch, which is in the log or will not be."""
         self.batch = self.original = None
 
-    def break_cycle(self) -> None:
-        """Release the batches of an answered request. The reference cycle would keep their memory until garbage collection."""
-        self.settled = nobody_waits
-        self.batch = self.original = None
+    def settle(self) -> None:
+        """Release the batch and the callback, which usually refers to this, and call it: the result is final.
+
+        A reference cycle would keep the batch's memory until a garbage collection, which a broker rarely has.
+        """
+        settled, self.settled = self.settled, nobody_waits
+        self.drop_bytes()
+        settled()
 
 
 def with_error(pending: list[PendingAppend], error: KafkaError) -> list[PendingAppend]:

@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -205,43 +205,78 @@ class Admission:
         failed: T,
         reply: Callable[[T], None],
     ) -> None:
-        """Call `ask`, and again after each step while its result is too early, until `wait_ms` is over. Reply once.
+        """Ask and reply, see `_Question`."""
+        _Question(self._coordinator, self._timers, transactional_id, ask, is_too_early, failed, reply).ask()
 
-        failed: the reply after an unexpected exception of `ask`.
-        """
-        deadline: list[object] = []
-        waits_at: TransactionEntry | None = None
-        is_answered = False
 
-        def answer(result: T) -> None:
-            nonlocal is_answered
-            if is_answered:
-                return
-            is_answered = True
-            for timeout in deadline:
-                self._timers.cancel(timeout)
-            if waits_at is not None:
-                waits_at.waiting.pop(again, None)
-            reply(result)
+class _Question(Generic[T]):
+    """A call of `ask`, and again after each step while its result is too early, until `wait_ms` is over. Replies once.
 
-        def answered(result: T) -> None:
-            nonlocal waits_at
-            entry = self._coordinator.table.find(transactional_id)
-            if entry is None or not is_too_early(result) or entry.transaction.is_between_steps:
-                answer(result)
-            elif not is_answered:
-                if not deadline:
-                    deadline.append(self._timers.schedule(self._coordinator.config.wait_ms, lambda: answer(result)))
-                waits_at = entry
-                entry.waiting[again] = None
+    failed: the reply after an unexpected exception of `ask`. An object and not functions that refer to each other: these would
+    keep the batch behind `reply` until a garbage collection.
+    """
 
-        def again() -> None:
-            if is_answered:
-                return
-            try:
-                ask(answered)
-            except Exception:
-                logger.exception("request of a transaction failed transactional_id=%s", transactional_id)
-                answer(failed)
+    __slots__ = (
+        "_ask",
+        "_coordinator",
+        "_deadline",
+        "_failed",
+        "_is_answered",
+        "_is_too_early",
+        "_reply",
+        "_timers",
+        "_transactional_id",
+        "_waits_at",
+    )
 
-        again()
+    def __init__(
+        self,
+        coordinator: TransactionCoordinator,
+        timers: Timers,
+        transactional_id: str,
+        ask: Callable[[Callable[[T], None]], None],
+        is_too_early: Callable[[T], bool],
+        failed: T,
+        reply: Callable[[T], None],
+    ) -> None:
+        self._coordinator = coordinator
+        self._timers = timers
+        self._transactional_id = transactional_id
+        self._ask = ask
+        self._is_too_early = is_too_early
+        self._failed = failed
+        self._reply = reply
+        self._deadline: object | None = None
+        self._waits_at: TransactionEntry | None = None
+        self._is_answered = False
+
+    def ask(self) -> None:
+        """Ask, unless it is answered."""
+        if self._is_answered:
+            return
+        try:
+            self._ask(self._answered)
+        except Exception:
+            logger.exception("request of a transaction failed transactional_id=%s", self._transactional_id)
+            self._answer(self._failed)
+
+    def _answered(self, result: T) -> None:
+        entry = self._coordinator.table.find(self._transactional_id)
+        if entry is None or not self._is_too_early(result) or entry.transaction.is_between_steps:
+            self._answer(result)
+        elif not self._is_answered:
+            if self._deadline is None:
+                wait_ms = self._coordinator.config.wait_ms
+                self._deadline = self._timers.schedule(wait_ms, lambda: self._answer(result))
+            self._waits_at = entry
+            entry.waiting[self.ask] = None
+
+    def _answer(self, result: T) -> None:
+        if self._is_answered:
+            return
+        self._is_answered = True
+        if self._deadline is not None:
+            self._timers.cancel(self._deadline)
+        if self._waits_at is not None:
+            self._waits_at.waiting.pop(self.ask, None)
+        self._reply(result)

@@ -127,14 +127,11 @@ class _OneBatch:
     def _reply(self) -> None:
         request, pending = self._request, self._pending
         result = pending.result
-        try:
-            if result is None or isinstance(result, KafkaError) or pending.acks == 0:
-                _Reply(request, request.body, self._held)(ProduceRequest([pending], lambda _: None))
-            else:
-                request.context.request_memory.release(self._held)
-                request.reply_buffers((self._pattern.encode(request.correlation_id, result),))
-        finally:
-            pending.break_cycle()
+        if result is None or isinstance(result, KafkaError) or pending.acks == 0:
+            _Reply(request, request.body, self._held)(ProduceRequest([pending], lambda _: None))
+        else:
+            request.context.request_memory.release(self._held)
+            request.reply_buffers((self._pattern.encode(request.correlation_id, result),))
 
 
 def _read_topic(request: Request[ProduceBody], produced: ProducedTopic, reader: BatchReader) -> None:
