@@ -148,14 +148,12 @@ class ClientQuotas:
     @property
     def are_set(self) -> bool:
         """Return whether there are any quotas of users and client ids."""
-        self._follow()
+        if self._config() is not self._seen:
+            self._follow()
         return self._are_of_clients
 
     def _follow(self) -> None:
-        config = self._config()
-        if config is self._seen:
-            return
-        self._seen = config
+        self._seen = config = self._config()
         quotas = {_key(entity): each for entity, each in entities(config)}
         if quotas != self._quotas:
             self._quotas = quotas
@@ -190,7 +188,8 @@ class ClientQuotas:
 
     def admit_connection(self, address: str) -> int:
         """Count a new connection from an address, and return 0; or after how many ms it is to be closed, as one too many."""
-        self._follow()
+        if self._config() is not self._seen:
+            self._follow()
         client = None, None, address.partition("%")[0]
         found = self._bucket(self._addresses, CONNECTION_CREATION_RATE, client, (client, (None, None, "")))
         if found is None:
