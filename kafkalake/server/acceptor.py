@@ -21,6 +21,8 @@ _LOOPBACK = ("127.0.0.1", "::1")
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 _IDLE_CHECK_MS_MAX = 10_000
+_HELD_MAX = 1_000
+"""The most connections beyond a quota of addresses that stay open for a while, so that their clients do not return at once."""
 
 
 class Acceptor:
@@ -36,6 +38,8 @@ class Acceptor:
         self._connections_max = connections_max
         self._connections: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
+        self._held: set[Connection] = set()
+        """Connections that are not admitted and about to be closed."""
         self._servers: list[asyncio.Server] = []
         self._shared = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._check_due_ms = context.clock.monotonic_ms()
@@ -95,15 +99,17 @@ class Acceptor:
             for connection in [each for each in self._connections if not each.has_requests]:
                 call_isolated(CallbackLoop.CONNECTION, connection.close_quietly)
             await asyncio.sleep(0.005)
-        for connection in list(self._connections):
-            call_isolated(CallbackLoop.CONNECTION, connection.abort)
+        self._abort_connections()
         self._context.turns.stop()
 
     def abort(self) -> None:
         """Close all connections now, without responses."""
         self._context.turns.stop()
         self._close_servers()
-        for connection in list(self._connections):
+        self._abort_connections()
+
+    def _abort_connections(self) -> None:
+        for connection in (*self._connections, *self._held):
             call_isolated(CallbackLoop.CONNECTION, connection.abort)
 
     def _close_servers(self) -> None:
@@ -111,12 +117,35 @@ class Acceptor:
             server.close()
 
     def admit(self, connection: Connection) -> bool:
-        """Return whether a new connection is admitted: `max.connections`, `max.connections.per.ip`, descriptors."""
+        """Return whether a new connection is admitted: `max.connections`, `max.connections.per.ip`, descriptors, quotas.
+
+        One that is not is closed.
+        """
+        delay_ms = self._context.quotas.admit_connection(connection.address)
+        if delay_ms:
+            self._hold(connection, delay_ms)
+        elif self._has_room(connection):
+            return True
+        else:
+            connection.abort()
+        return False
+
+    def _hold(self, connection: Connection, delay_ms: int) -> None:
+        """Close a connection that is too much for the quota of its address, after a while if it does not keep others out."""
+        logger.warning("connection refused peer=%s reason='connection_creation_rate of its address'", connection.peer)
+        if len(self._held) < min(_HELD_MAX, self._connections_max // 10):
+            self._held.add(connection)
+            connection.hold()
+            self._context.broker.timers.schedule(delay_ms, connection.abort)
+        else:
+            connection.abort()
+
+    def _has_room(self, connection: Connection) -> bool:
         config = self._context.broker.config
         if connection.address in _LOOPBACK and not self._per_address[connection.address]:
             self._remember(connection)  # one local connection, to fix a limit set too low
             return True
-        if len(self._connections) >= min(config.max_connections, self._connections_max):
+        if len(self._connections) >= min(config.max_connections, self._connections_max - len(self._held)):
             logger.warning(
                 "connection refused peer=%s reason='max.connections is %d, and there are descriptors for %d'",
                 connection.peer,
@@ -140,6 +169,7 @@ class Acceptor:
 
     def forget(self, connection: Connection) -> None:
         """Remove a closed connection."""
+        self._held.discard(connection)
         if connection in self._connections:
             self._connections.remove(connection)
             self._per_address[connection.address] -= 1

@@ -77,7 +77,6 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.peer = str(peer)
         if not self._acceptor.admit(self):
-            self.abort()
             return
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
         connected = transport.get_extra_info("socket")
@@ -239,6 +238,11 @@ class Connection(asyncio.BufferedProtocol):
         """Take no further request, because the server stops."""
         self._state.stop_reading()
         self._pause()
+
+    def hold(self) -> None:
+        """Take no request, of a new connection that is about to be closed."""
+        self._state.stop_reading()
+        self._context.call_soon(self._pause)  # uvloop begins to read after `connection_made`
 
     def fail(self, error: Exception) -> None:
         """Close because of `error`, which leaves a request unanswered. The client retries."""

@@ -130,6 +130,8 @@ class ConnectionState:
     def received(self, count: int, now_ms: int) -> None:
         """Take over the first `count` bytes of `buffer`. `next_frame` follows until there is none."""
         self.last_active_ms = now_ms
+        if self._stopping:
+            return
         incomplete = self._incomplete
         if incomplete is None:
             self._data, self._position, self.frames_are_kept = self._shared[:count], 0, False
@@ -297,7 +299,7 @@ class ConnectionState:
     # Closing.
 
     def stop_reading(self) -> None:
-        """Hand out no further frame. The requests there are may be answered."""
+        """Hand out no further frame, and drop what comes. The requests there are may be answered."""
         self._stopping = self.is_paused = True
         self._release_held()
         self._drop_data()

@@ -81,6 +81,7 @@ class Request(Generic[Body]):
         "frame_bytes",
         "has_task",
         "size",
+        "throttle_ms",
         "turn_ends_ns",
         "version",
     )
@@ -115,6 +116,8 @@ class Request(Generic[Body]):
         self.turn_ends_ns = 0
         """End of the current turn (see `turn`), 0 before the first one."""
         self.answer: Sequence[Buffer] = ()
+        self.throttle_ms = 0
+        """For how long the client is to send nothing, as its response says."""
         self._on_abandoned: Callable[[], object] | None = None
         self._on_followed: Callable[[], object] | None = None
 
@@ -262,6 +265,7 @@ class Request(Generic[Body]):
 
     async def reply_large(self, message: Response) -> None:
         """Reply like `reply`, encoding in a thread."""
+        self.throttle_ms = message.throttle_time
         await self.reply_from_thread(lambda: (self._encode(message),))
 
     async def reply_from_thread(self, encode: Callable[[], Sequence[Buffer]]) -> None:
@@ -276,6 +280,7 @@ class Request(Generic[Body]):
 
     def reply(self, message: Response) -> None:
         """Reply with `message`, encoded for the request's version."""
+        self.throttle_ms = message.throttle_time
         self.reply_buffers((self._encode(message),))
 
     def reply_buffers(self, buffers: Sequence[Buffer]) -> None:

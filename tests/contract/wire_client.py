@@ -18,14 +18,16 @@ from wire.message_codec import as_message, message_class
 from kafkalake.server.registry import APIS
 from kafkalake.wire.messages.codec import decode_response, encode_request
 
+CLIENT_ID = "wire-client"
 KEYS = {api.name: api.key for api in APIS.values()}
 
 
 class WireClient:
     """One connection. Requests are plain values with the field names of Kafka's messages; answers `wire.messages`."""
 
-    def __init__(self, servers: str, timeout_s: float = 20.0) -> None:
+    def __init__(self, servers: str, timeout_s: float = 20.0, *, client_id: str = CLIENT_ID) -> None:
         host, port = servers.rsplit(":", 1)
+        self._client_id = client_id
         self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
         self._correlation_id = 0
 
@@ -45,7 +47,7 @@ class WireClient:
     def send(self, api: str, version: int, **values: Any) -> int:
         """Send one request; returns its correlation id."""
         self._correlation_id += 1
-        self.socket.sendall(encode(api, version, self._correlation_id, values))
+        self.socket.sendall(encode(api, version, self._correlation_id, values, self._client_id))
         return self._correlation_id
 
     def receive(self, api: str, version: int, correlation_id: int) -> Any:
@@ -73,10 +75,10 @@ class WireClient:
         return bytes(data)
 
 
-def encode(api: str, version: int, correlation_id: int, values: Mapping[str, Any]) -> bytes:
+def encode(api: str, version: int, correlation_id: int, values: Mapping[str, Any], client_id: str = CLIENT_ID) -> bytes:
     """A whole request with its size in front."""
     return encode_request(
-        KEYS[api], version, correlation_id, "wire-client", as_message(message_class(api, "Request"), values)
+        KEYS[api], version, correlation_id, client_id, as_message(message_class(api, "Request"), values)
     )
 
 

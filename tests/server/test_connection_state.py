@@ -318,3 +318,6 @@ def test_a_stopping_server_takes_no_further_request() -> None:
     assert client.answers() == b"last"
     client.resume()
     assert len(client.frames) == 1 and client.state.is_paused and client.memory.arriving == 0
+    client.state.is_paused = False  # its transport may have read once more
+    client.send(frame(FETCH))
+    assert len(client.frames) == 1 and client.memory.arriving == 0

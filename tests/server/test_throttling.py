@@ -5,16 +5,24 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from contract.wire_client import WireClient, batch, create_topic, produce_values
 from kafka_reference import Kafkalake, topic_name
 from manual_clock import ManualClock
+from node_in_thread import NodeInThread
+from waiting import wait_until
 
 from kafkalake.broker.admin.client_quotas import (
     CLIENT_ID,
+    CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
     DEFAULT,
     EXACT,
     IP,
@@ -28,8 +36,10 @@ from kafkalake.broker.admin.client_quotas import (
     resource_of,
 )
 from kafkalake.cluster.image import ConfigOf
-from kafkalake.errors import InvalidRequestError, UnsupportedVersionError
-from kafkalake.server.throttling import ClientQuotas
+from kafkalake.errors import InvalidRequestError, ThrottlingQuotaExceededError, UnsupportedVersionError
+from kafkalake.server import acceptor, throttling
+from kafkalake.server.authorizer import ANONYMOUS
+from kafkalake.server.throttling import ClientQuotas, Mutations
 
 Entity = Mapping[str, str | None]
 
@@ -94,6 +104,122 @@ def test_a_debt_is_paid_by_waiting() -> None:
     assert found.spent("u", "c", 0) == 0
 
 
+class Quotas:
+    """Quotas that a test changes, and the clock by which they are counted."""
+
+    def __init__(self, *entities: tuple[Entity, Mapping[str, float]]) -> None:
+        self.clock = ManualClock()
+        self.config = quotas(*entities)
+        self.found = ClientQuotas(lambda: self.config, self.clock)
+
+    def mutations(self, *, strict: bool = True, client_id: str = "c", is_brokers: bool = False) -> Mutations:
+        request: Any = SimpleNamespace(
+            connection=SimpleNamespace(principal=ANONYMOUS),
+            context=SimpleNamespace(is_brokers=lambda _: is_brokers),
+            client_id=client_id,
+            version=6 if strict else 5,
+        )
+        return self.found.mutations(request, strict_since=6)
+
+    def connect(self, address: str, times: int = 1) -> list[int]:
+        return [self.found.admit_connection(address) for _ in range(times)]
+
+
+def test_a_debt_outlives_a_change_of_the_quota_and_not_its_end() -> None:
+    of_c, of_d = {CLIENT_ID: "c"}, {CLIENT_ID: "d"}
+    client = Quotas((of_c, {CONTROLLER_MUTATION_RATE: 1}))
+    client.mutations().count(21)
+    client.config = quotas((of_c, {CONTROLLER_MUTATION_RATE: 2}), (of_d, {CONTROLLER_MUTATION_RATE: 2}))
+    refused = client.mutations()
+    with pytest.raises(ThrottlingQuotaExceededError):
+        refused.count(1)
+    assert refused.delay_ms == 5_001  # 10 too many, at 2 a second
+    client.config = quotas((of_d, {CONTROLLER_MUTATION_RATE: 2}))
+    client.mutations().count(1_000)
+    client.config = quotas((of_c, {CONTROLLER_MUTATION_RATE: 1}))
+    client.mutations().count(1)
+
+
+def test_mutations_beyond_the_burst_are_refused_until_the_debt_is_paid() -> None:
+    client = Quotas(({CLIENT_ID: None}, {CONTROLLER_MUTATION_RATE: 0.5}))
+    first = client.mutations()
+    client.clock.advance(1_000)  # a full bucket stays as it is
+    for partitions in (5, 3):
+        first.count(partitions)
+    assert first.delay_ms == 0
+    refused = client.mutations()
+    with pytest.raises(ThrottlingQuotaExceededError):
+        refused.count(1)
+    assert refused.delay_ms == 5_001
+    client.mutations(client_id="other").count(1)
+    client.mutations(is_brokers=True).count(1)
+    client.clock.advance(4_999)
+    with pytest.raises(ThrottlingQuotaExceededError):
+        client.mutations().count(1)
+    client.clock.advance(2)
+    client.mutations().count(1)
+
+
+def test_mutations_are_allowed_while_nothing_is_owed() -> None:
+    client = Quotas(({CLIENT_ID: None}, {CONTROLLER_MUTATION_RATE: 1}))
+    asked = client.mutations()
+    for partitions in (5, 6, 1):
+        asked.count(partitions)
+    with pytest.raises(ThrottlingQuotaExceededError):
+        asked.count(1)
+
+
+def test_mutations_of_older_versions_are_carried_out_and_delay_their_client() -> None:
+    client = Quotas(({USER: "ANONYMOUS"}, {CONTROLLER_MUTATION_RATE: 1}))
+    asked = client.mutations(strict=False)
+    asked.count(11)
+    assert asked.delay_ms == 0
+    asked.count(3)
+    asked.count(2)
+    assert asked.delay_ms == 5_001
+    with pytest.raises(ThrottlingQuotaExceededError):
+        client.mutations().count(1)
+    asked.count(1_000)
+    assert asked.delay_ms == throttling.DELAY_MAX_MS
+
+
+def test_an_address_gets_a_burst_of_connections_and_then_its_rate() -> None:
+    broker = Quotas(({IP: "::ffff:10.0.0.1"}, {CONNECTION_CREATION_RATE: 2}))
+    assert not broker.found.are_set  # no request is counted
+    assert broker.connect("10.0.0.1", 20) == [0] * 20
+    assert broker.connect("10.0.0.1", 3) == [501] * 3
+    assert broker.connect("10.0.0.2", 30) == [0] * 30
+    broker.clock.advance(500)
+    assert broker.connect("10.0.0.1", 2) == [0, 501]
+    broker.clock.advance(60_000)
+    assert broker.connect("10.0.0.1", 21) == [0] * 20 + [501]
+
+
+def test_each_address_has_its_own_of_the_default() -> None:
+    broker = Quotas(({IP: None}, {CONNECTION_CREATION_RATE: 1}), ({IP: "fe80:0::1"}, {CONNECTION_CREATION_RATE: 100}))
+    for address in ("10.0.0.1", "10.0.0.2", "::1"):
+        assert broker.connect(address, 11) == [0] * 10 + [1_000]
+    assert broker.connect("fe80::1%eth0", 11) == [0] * 11
+
+
+def test_addresses_that_are_idle_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Quotas(({IP: None}, {CONNECTION_CREATION_RATE: 1}))
+    buckets = broker.found._addresses
+    for number in range(50):
+        broker.connect(f"10.0.0.{number}")
+    assert len(buckets) == 50
+    broker.clock.advance(1_000)
+    for number in range(25):  # for each that comes two go
+        broker.connect(f"10.0.1.{number}")
+    assert len(buckets) == 25
+    monkeypatch.setattr(throttling, "BUCKETS_MAX", 60)
+    broker.connect("10.9.9.9", 11)
+    for number in range(70):
+        broker.connect(f"10.0.2.{number}", 5)
+        assert broker.connect("10.9.9.9") == [1_000]  # as it is not silent, it is not forgotten
+    assert len(buckets) == 60
+
+
 @pytest.mark.parametrize(
     "entity", [[], [("group", "g")], [(USER, "u"), (USER, "v")], [(USER, "")], [(USER, "u"), (IP, "::1")], [(IP, "x")]]
 )
@@ -110,8 +236,11 @@ def test_entities_that_are_none(entity: list[tuple[str, str | None]]) -> None:
         (USER, PRODUCER_BYTE_RATE, "1.5"),
         (USER, CONSUMER_BYTE_RATE, "1e30"),
         (USER, REQUEST_PERCENTAGE, "nan"),
-        (USER, "controller_mutation_rate", "1.0"),
-        (IP, "connection_creation_rate", "1.0"),
+        (USER, CONTROLLER_MUTATION_RATE, "-1.0"),
+        (USER, CONNECTION_CREATION_RATE, "1.0"),
+        (IP, CONNECTION_CREATION_RATE, "1.5"),
+        (IP, CONNECTION_CREATION_RATE, "2147483648.0"),
+        (IP, CONTROLLER_MUTATION_RATE, "1.0"),
         (IP, PRODUCER_BYTE_RATE, "1.0"),
     ],
 )
@@ -143,9 +272,9 @@ def test_filters_find_entities() -> None:
         found(FilterPart("group", EXACT, "g"))
 
 
-def alter(client: WireClient, key: str, value: float | None, client_id: str) -> None:
+def alter(client: WireClient, key: str, value: float | None, name: str, kind: str = CLIENT_ID) -> None:
     ops = [{"key": key, "value": value or 0.0, "remove": value is None}]
-    entity = [{"entity_type": CLIENT_ID, "entity_name": client_id}]
+    entity = [{"entity_type": kind, "entity_name": name}]
     answer = client.call("AlterClientQuotas", 1, entries=[{"entity": entity, "ops": ops}], validate_only=False)
     assert answer.entries[0].error_code == 0, answer
 
@@ -182,3 +311,31 @@ def test_the_answer_says_how_long_the_client_is_to_pause(broker: Kafkalake) -> N
         assert time.monotonic() - began_s > 0.3
         for key in (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE):
             alter(client, key, None, "wire-client")
+
+
+@pytest.mark.process
+def test_few_connections_beyond_the_quota_stay_open_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor, "_HELD_MAX", 2)
+    with NodeInThread(tmp_path / "lake") as node, ExitStack() as clients:
+        used = node.node.acceptor
+        assert used is not None
+        with WireClient(node.servers) as client:
+            alter(client, CONNECTION_CREATION_RATE, 1.0, "127.0.0.1", kind=IP)
+            wait_until(lambda: any("rate" in key for own in node.broker.cluster.config.values() for key in own))
+            admitted = [clients.enter_context(WireClient(node.servers)) for _ in range(10)]
+            began_s = time.monotonic()
+            refused = [clients.enter_context(WireClient(node.servers)) for _ in range(5)]
+            for each in refused:
+                each.send("ApiVersions", 0)
+            for each in refused[2:]:
+                assert each.is_closed()
+            assert time.monotonic() - began_s < 0.5
+            assert node.on_loop(lambda: (len(used._held), used.connections)) == (2, 11)
+            for each in refused[:2]:
+                assert each.is_closed()
+            assert 0.5 < time.monotonic() - began_s < 5
+            wait_until(lambda: node.on_loop(lambda: len(used._held)) == 0)
+            for each in admitted:
+                each.call("ApiVersions", 0)

@@ -1,8 +1,9 @@
 """Client quotas as settings: which entities there are, what they may be set to, and which of them a filter finds.
 
-An entity is a user, a client id, or both; None stands for the default. It is a resource of the cluster's image, its name the
-entity as JSON. `server/throttling.py` enforces the quotas. Kafka's other two, `controller_mutation_rate` and
-`connection_creation_rate`, are refused: nothing here would enforce them. Source: Apache Kafka 4.1, "Quotas"; KIP-546.
+An entity is a user, a client id, or both, or an IP address; None stands for the default. It is a resource of the cluster's image,
+its name the entity as JSON. `server/throttling.py` enforces the quotas. Source: Apache Kafka 4.1, "Quotas"; KIP-546, 599, 612.
+
+*Different from Kafka:* it also takes the name of a host for the address that it resolves to.
 """
 
 from __future__ import annotations
@@ -18,10 +19,16 @@ from kafkalake.errors import InvalidRequestError, UnsupportedVersionError
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
 REQUEST_PERCENTAGE = "request_percentage"
-_INTEGRAL = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
-_QUOTAS = (*_INTEGRAL, REQUEST_PERCENTAGE)
-_NOT_ENFORCED = {"controller_mutation_rate": (USER, CLIENT_ID), "connection_creation_rate": (IP,)}
-_LONG_MAX = 2**63 - 1
+CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+CONNECTION_CREATION_RATE = "connection_creation_rate"
+_OF_CLIENTS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+_OF_ADDRESSES = (CONNECTION_CREATION_RATE,)
+_INTEGRAL = {
+    PRODUCER_BYTE_RATE: ("a LONG", 2**63 - 1),
+    CONSUMER_BYTE_RATE: ("a LONG", 2**63 - 1),
+    CONNECTION_CREATION_RATE: ("an INT", 2**31 - 1),
+}
+"""Quotas that are whole numbers, with their type and its largest value."""
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 """How a part of a filter matches: a name, the default, any of the two."""
@@ -79,13 +86,11 @@ def entities(config: ConfigOf) -> list[tuple[Entity, Quotas]]:
 
 
 def check_quotas(resource: str, settings: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the quotas of an entity as they are kept. Raise `InvalidRequestError` if one is not valid, or not enforced."""
-    entity = json.loads(resource)
+    """Return the quotas of an entity as they are kept. Raise `InvalidRequestError` if one is not valid."""
+    quotas = _OF_ADDRESSES if IP in json.loads(resource) else _OF_CLIENTS
     checked = {}
     for key, text in settings.items():
-        if any(key == name and kind in entity for name, kinds in _NOT_ENFORCED.items() for kind in kinds):
-            raise InvalidRequestError(f"Quota {key} cannot be set: kafkalake does not enforce it")
-        if key not in _QUOTAS or IP in entity:
+        if key not in quotas:
             raise InvalidRequestError(f"Invalid configuration key {key}")
         value = float(text or 0)
         if not value > 0:
@@ -97,8 +102,9 @@ def check_quotas(resource: str, settings: Mapping[str, str | None]) -> dict[str,
 
 
 def _check_integral(key: str, value: float) -> None:
-    if value > _LONG_MAX:
-        raise InvalidRequestError(f"Proposed value for {key} is too large for a LONG.")
+    kind, largest = _INTEGRAL[key]
+    if value > largest:
+        raise InvalidRequestError(f"Proposed value for {key} is too large for {kind}.")
     if value % 1 > 1e-6:
         raise InvalidRequestError(f"{key} cannot be a fractional value.")
 

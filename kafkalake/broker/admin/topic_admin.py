@@ -10,14 +10,13 @@ or before the next change.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from kafkalake.broker.admin import level_topics
 from kafkalake.broker.admin.changes_in_turn import ChangesInTurn
-from kafkalake.broker.admin.topic_creation import TOPICS_PER_TURN, Creation, place_all, run_in_turns
+from kafkalake.broker.admin.topic_creation import Count, Creation, make_creations, no_quota, place_all, run_in_turns
 from kafkalake.broker.admin.topic_plans import (
     TopicPlan,
     TopicPlans,
@@ -113,24 +112,21 @@ class TopicAdmin:
         return await self._changes.finish(self._create(new), timeout_ms)
 
     async def create_all(
-        self, wanted: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool = False
+        self, wanted: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool = False, count: Count = no_quota
     ) -> list[Creation | KafkaError]:
         """Create topics in one commit, on the controller. Return them, and the errors of those that are not created, as `create`.
 
-        With `validate_only` nothing is created: the topics are returned as they would be.
+        With `validate_only` nothing is created: the topics are returned as they would be. `count` counts their partitions.
         """
         if not wanted:
             return []
         if validate_only:
             await self._controller.confirm()  # a deposed controller has the topics and brokers of before
             planned = await run_in_turns(self.plans.plan_all(wanted))
-            return [
-                each if isinstance(each, KafkaError) else Creation(self._new_topic(new), each)
-                for new, each in zip(wanted, planned, strict=True)
-            ]
-        return await self._changes.finish(self._create_all(wanted), timeout_ms)
+            return await make_creations(wanted, planned, self._new_topic, count)
+        return await self._changes.finish(self._create_all(wanted, count), timeout_ms)
 
-    async def auto_create(self, name: str) -> Topic:
+    async def auto_create(self, name: str, count: Count = no_quota) -> Topic:
         """Create a topic with the broker's defaults and return it.
 
         Raise as `create`, and `LeaderNotAvailableError` if the rate of automatic creations is exceeded.
@@ -138,7 +134,7 @@ class TopicAdmin:
         new = NewTopic(name)
         self.plans.plan(new)
         self._check_rate()
-        return await self._changes.finish(self._auto_create(new), self._settings().broker.request_timeout_ms)
+        return await self._changes.finish(self._auto_create(new, count), self._settings().broker.request_timeout_ms)
 
     def admit_auto_creation(self, name: str) -> None:
         """Count a topic that the controller, another broker, is about to create. Raise as `auto_create`."""
@@ -150,11 +146,11 @@ class TopicAdmin:
         if self._auto_created.is_exceeded:
             raise LeaderNotAvailableError("more than auto.create.topics.partitions.per.second")
 
-    async def _auto_create(self, new: NewTopic) -> Topic:
+    async def _auto_create(self, new: NewTopic, count: Count) -> Topic:
         self.admit_auto_creation(new.name)
-        return await self._create(new)
+        return await self._create(new, count)
 
-    async def delete(self, topic: Topic, *, timeout_ms: int) -> None:
+    async def delete(self, topic: Topic, *, timeout_ms: int, count: Count = no_quota) -> None:
         """Delete a topic and its records.
 
         Raise `InvalidTopicError` if it is internal, `PolicyViolationError` if it is protected, `RequestTimedOutError` if the commit
@@ -162,7 +158,7 @@ class TopicAdmin:
         """
         check_not_internal(topic.name)
         level_topics.check_not_level(self._topics, topic)
-        await self._changes.finish(self._delete_with_levels(topic), timeout_ms)
+        await self._changes.finish(self._delete_with_levels(topic, count), timeout_ms)
 
     async def add_partitions(
         self,
@@ -172,13 +168,15 @@ class TopicAdmin:
         *,
         timeout_ms: int,
         validate_only: bool = False,
+        count_new: Count = no_quota,
     ) -> None:
         """Increase a topic's partitions to `count`. Raise `InvalidTopicError` if the topic is internal, otherwise as `create`."""
         if validate_only:
             await self._controller.confirm()  # a deposed controller has the partitions of before
             self.plans.check_more(topic, count, assignments)
+            count_new(count - len(topic.registrations))
         else:
-            await self._changes.finish(self._check_and_add(topic, count, assignments), timeout_ms)
+            await self._changes.finish(self._check_and_add(topic, count, assignments, count_new), timeout_ms)
 
     async def alter_config(
         self,
@@ -208,8 +206,8 @@ class TopicAdmin:
 
     # Execution.
 
-    async def _create(self, new: NewTopic) -> Topic:
-        (created,) = await self._create_all([new])
+    async def _create(self, new: NewTopic, count: Count = no_quota) -> Topic:
+        (created,) = await self._create_all([new], count)
         if isinstance(created, KafkaError):
             raise created
         return created.topic
@@ -225,17 +223,10 @@ class TopicAdmin:
             return [as_value(error) if isinstance(each, TopicAlreadyExistsError) else each for each in planned]
         return await run_in_turns(self.plans.plan_all(wanted))
 
-    async def _create_all(self, wanted: Sequence[NewTopic]) -> list[Creation | KafkaError]:
-        planned = await self._plan_all(wanted)
-        found: dict[str, Creation | KafkaError] = {}
-        creations: list[Creation] = []
-        for new, plan in zip(wanted, planned, strict=True):
-            if isinstance(plan, KafkaError):
-                found[new.name] = plan
-            else:
-                creations.append(Creation(self._new_topic(new), plan))
-            if len(creations) % TOPICS_PER_TURN == 0:
-                await asyncio.sleep(0)
+    async def _create_all(self, wanted: Sequence[NewTopic], count: Count = no_quota) -> list[Creation | KafkaError]:
+        made = await make_creations(wanted, await self._plan_all(wanted), self._new_topic, count)
+        found = {new.name: each for new, each in zip(wanted, made, strict=True)}
+        creations = [each for each in made if not isinstance(each, KafkaError)]
         if creations:
             found |= await self._commit_all(creations)
         if level_topics.wants_levels(new.config for new in wanted):
@@ -253,8 +244,8 @@ class TopicAdmin:
             if isinstance(created, KafkaError):
                 raise created
 
-    async def _delete_with_levels(self, topic: Topic) -> None:
-        await self._delete(topic)
+    async def _delete_with_levels(self, topic: Topic, count: Count) -> None:
+        await self._delete(topic, count)
         if topic.config.delay_levels:
             await self._follow_levels()
 
@@ -296,10 +287,11 @@ class TopicAdmin:
             await self.settle()
             return await self._tables.change_rows(lambda store, epoch: store.create_topics(rows, epoch))
 
-    async def _delete(self, topic: Topic) -> None:
+    async def _delete(self, topic: Topic, count: Count = no_quota) -> None:
         if self._topics.find(topic.name) is not topic:
             return
         check_not_protected(topic)  # only now: it may have waited for a change of its settings
+        count(len(topic.registrations))
         async with self._change_both(lambda: self._topics.find(topic.name) is not topic):
             await self._tables.delete(topic.topic_id)
 
@@ -359,9 +351,12 @@ class TopicAdmin:
 
         self._later(delay_ms, settle_again)
 
-    async def _check_and_add(self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
+    async def _check_and_add(
+        self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None, count_new: Count
+    ) -> None:
         await self._tables.require_together()
         self.plans.check_more(topic, count, assignments)
+        count_new(count - len(topic.registrations))
         await self._add_partitions(topic, count, assignments)
 
     async def _add_partitions(self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None) -> None:

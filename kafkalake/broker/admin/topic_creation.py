@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from kafkalake.broker.admin.topic_plans import TopicPlan
+from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.cluster.image import ClusterImage, PartitionRegistration
 from kafkalake.cluster.placement import NewTopics
@@ -22,7 +23,14 @@ from kafkalake.errors import (
 TOPICS_PER_TURN = 100
 """How many new topics are checked before other requests have their turn."""
 
+Count = Callable[[int], None]
+"""Counts the partitions that a client is about to create or delete. Raises `KafkaError` if that exceeds its quota."""
+
 T = TypeVar("T")
+
+
+def no_quota(partitions: int) -> None:
+    """Count nothing: what the broker does for itself has no quota."""
 
 
 class Creation(NamedTuple):
@@ -45,6 +53,28 @@ def place_all(
         except (InvalidReplicationFactorError, InvalidReplicaAssignmentError) as error:
             refused[topic.name] = as_value(error)
     return placed
+
+
+async def make_creations(
+    wanted: Iterable[NewTopic],
+    planned: Iterable[TopicPlan | KafkaError],
+    make: Callable[[NewTopic], Topic],
+    count: Count,
+) -> list[Creation | KafkaError]:
+    """Return what is to be created as it was planned, counted, and why the rest is not."""
+    made: list[Creation | KafkaError] = []
+    for new, plan in zip(wanted, planned, strict=True):
+        if isinstance(plan, KafkaError):
+            made.append(plan)
+            continue
+        try:
+            count(plan.partitions)
+            made.append(Creation(make(new), plan))
+        except KafkaError as error:
+            made.append(as_value(error))
+        if len(made) % TOPICS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    return made
 
 
 async def run_in_turns(steps: Generator[None, None, T]) -> T:

@@ -1,7 +1,8 @@
 """A token bucket, by which rates are limited as Kafka's quotas limit them: on average over a window of seconds.
 
 Something is allowed while there are tokens and takes as many as it needs. Something large may take the bucket below zero and so
-delay the next. The bucket is full after the seconds of its window in which nothing is taken.
+delay the next. The bucket is full after the seconds of its window in which nothing is taken. When the rate changes, what is in the
+bucket stays.
 """
 
 from __future__ import annotations
@@ -27,15 +28,32 @@ class TokenBucket:
     @property
     def is_exceeded(self) -> bool:
         """Return whether the rate is exceeded and nothing more is allowed now."""
-        rate, now_ms = self._per_second(), self._clock.monotonic_ms()
-        gained = rate * (now_ms - self._filled_ms) / 1000
-        self._tokens, self._filled_ms = min(self._tokens + gained, self._window_s * rate), now_ms
+        self._fill()
         return self._tokens <= 0
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether nothing that was taken counts any more."""
+        return self._fill() <= self._tokens
+
+    def _fill(self) -> float:
+        """Add what was gained since the last time. Return how much there can be."""
+        rate, now_ms = self._per_second(), self._clock.monotonic_ms()
+        gained, most = rate * (now_ms - self._filled_ms) / 1000, self._window_s * rate
+        self._tokens, self._filled_ms = min(self._tokens + gained, most), now_ms
+        return most
+
+    def lacks(self, count: float) -> bool:
+        """Return whether there are less than `count` tokens."""
+        self._fill()
+        return self._tokens < count
 
     def take(self, count: float) -> None:
         """Take tokens."""
         self._tokens -= count
 
-    def delay_ms(self) -> int:
-        """Return how long it takes until there are tokens again, 0 while there are some."""
-        return int(-self._tokens / self._per_second() * 1000) + 1 if self.is_exceeded else 0
+    def delay_ms(self, count: float = 0) -> int:
+        """Return how long it takes until there are more than `count` tokens, 0 while there are."""
+        self._fill()
+        missing = count - self._tokens
+        return int(missing / self._per_second() * 1000) + 1 if missing >= 0 else 0

@@ -24,12 +24,15 @@ from kafkalake.errors import (
     CoordinatorNotAvailableError,
     KafkaError,
     NotControllerError,
+    ThrottlingQuotaExceededError,
     as_value,
 )
 from kafkalake.wire.messages.groups import FindCoordinatorRequest
 
 _NAMES = {GROUP: "group", TRANSACTION: "transactional id"}
 _LOOK_AGAIN_MS = 1_000
+_QUOTA_PAUSE_MS_MIN = 10
+"""The shortest pause after a request that a quota has refused, whatever its response says."""
 _ANSWER_MS = 5_000
 """How much longer a response may take than the work that the broker does in the time that the request gives it."""
 
@@ -164,14 +167,22 @@ class AdminCall:
         return (yield from self.retrying(attempt))
 
     def ask_controller(self, api: ClientApi[Q, A], message: Q, results: Callable[[A], Sequence[Result]]) -> Script[A]:
-        """Ask the controller, again if it cannot be reached or all results are NOT_CONTROLLER."""
+        """Ask the controller, again if it cannot be reached or all results are NOT_CONTROLLER.
+
+        Also again if a quota has refused all that is asked, after the time that the response says.
+        """
 
         def attempt() -> Script[A]:
-            controller = yield from self._controller()
-            answer = yield from self.request(controller, api, message, work_ms=self.work_ms)
-            if {result.error_code for result in results(answer)} == {NotControllerError.code}:
-                raise NotControllerError(f"{api.name}: the controller has moved")
-            return answer
+            while True:
+                controller = yield from self._controller()
+                answer = yield from self.request(controller, api, message, work_ms=self.work_ms)
+                codes = {result.error_code for result in results(answer)}
+                if codes == {NotControllerError.code}:
+                    raise NotControllerError(f"{api.name}: the controller has moved")
+                pause_ms = max(int(getattr(answer, "throttle_time", 0)), _QUOTA_PAUSE_MS_MIN)
+                if codes != {ThrottlingQuotaExceededError.code} or self.now_ms + pause_ms >= self._deadline_ms:
+                    return answer
+                yield from self.pause(pause_ms)
 
         return (yield from self.retrying(attempt))
 

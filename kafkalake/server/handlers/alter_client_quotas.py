@@ -1,7 +1,6 @@
-"""AlterClientQuotas (49), versions 0-1: set and remove quotas of users and client ids. 1: flexible.
+"""AlterClientQuotas (49), versions 0-1: set and remove quotas of users, client ids and addresses. 1: flexible.
 
-The controller keeps them in the cluster's image; every broker enforces them (`server/throttling.py`). Quotas that nothing here
-enforces are refused.
+The controller keeps them in the cluster's image; every broker enforces them (`server/throttling.py`).
 """
 
 from __future__ import annotations

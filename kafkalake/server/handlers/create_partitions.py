@@ -1,6 +1,7 @@
 """CreatePartitions (37), versions 0-3: add partitions to topics. 2: flexible.
 
-A topic named twice gets INVALID_REQUEST. `validate_only` checks and changes nothing.
+3: THROTTLING_QUOTA_EXCEEDED; before, the client is only delayed (KIP-599).
+A topic named twice gets INVALID_REQUEST. `validate_only` checks and changes nothing; it counts for the quota, as in Kafka.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections import Counter
 
 from kafkalake.errors import InvalidRequestError, KafkaError
 from kafkalake.server.request import Request
+from kafkalake.server.throttling import Mutations
 from kafkalake.server.topic_lookup import find_topic
 from kafkalake.wire.messages.topics import (
     CreatePartitionsRequest,
@@ -20,6 +22,7 @@ from kafkalake.wire.messages.topics import (
 
 async def handle(request: Request[CreatePartitionsRequest]) -> CreatePartitionsResponse:
     times: Counter[str] = Counter()
+    mutations = request.context.quotas.mutations(request, strict_since=3)
     topics = {}
     for topic in request.body.topics:
         times[topic.name] += 1
@@ -31,19 +34,24 @@ async def handle(request: Request[CreatePartitionsRequest]) -> CreatePartitionsR
         try:
             if times[name] > 1:
                 raise InvalidRequestError("Duplicate topic in request.")
-            await _grow(request, topic)
+            await _grow(request, topic, mutations)
         except KafkaError as error:
             code, message = error.code, request.error_text(error)
         answers.append(CreatePartitionsTopicResult(name=name, error_code=code, error_message=message))
         await request.turn()
-    return CreatePartitionsResponse(results=answers)
+    return CreatePartitionsResponse(results=answers, throttle_time=mutations.delay_ms)
 
 
-async def _grow(request: Request[CreatePartitionsRequest], asked: CreatePartitionsTopic) -> None:
-    topic = find_topic(request, asked.name)
+async def _grow(request: Request[CreatePartitionsRequest], asked: CreatePartitionsTopic, mutations: Mutations) -> None:
+    body, topic = request.body, find_topic(request, asked.name)
     assignments = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
     await request.context.broker.topic_admin.add_partitions(
-        topic, asked.count, assignments, timeout_ms=request.body.timeout, validate_only=request.body.validate_only
+        topic,
+        asked.count,
+        assignments,
+        timeout_ms=body.timeout,
+        validate_only=body.validate_only,
+        count_new=mutations.count,
     )
 
 

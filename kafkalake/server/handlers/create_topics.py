@@ -2,6 +2,7 @@
 
 - 4: -1 for the broker's default of partitions and replication factor. 5: flexible; the response has partitions, replication
   factor and settings. 7: topic ids.
+- 6: THROTTLING_QUOTA_EXCEEDED; before, the client is only delayed (KIP-599). What is only checked counts too, as in Kafka.
 - A name used twice in one request gets INVALID_REQUEST. Each topic has its own result. All topics of a request are one commit,
   and in Delta when acknowledged.
 """
@@ -28,12 +29,12 @@ from kafkalake.wire.messages.topics import (
 
 
 async def handle(request: Request[CreateTopicsRequest]) -> CreateTopicsResponse:
-    body = request.body
+    body, mutations = request.body, request.context.quotas.mutations(request, strict_since=6)
     outcomes = await request.in_turns(_refused(request))
     wanted = [_new_topic(each) for each in body.topics if each.name not in outcomes]
     try:
         created = await request.context.broker.topic_admin.create_all(
-            wanted, timeout_ms=body.timeout, validate_only=body.validate_only
+            wanted, timeout_ms=body.timeout, validate_only=body.validate_only, count=mutations.count
         )
         outcomes |= {new.name: each for new, each in zip(wanted, created, strict=True)}
     except KafkaError as error:
@@ -42,7 +43,7 @@ async def handle(request: Request[CreateTopicsRequest]) -> CreateTopicsResponse:
     for name, outcome in outcomes.items():
         answers.append(_result(request, name, outcome))
         await request.turn()
-    return CreateTopicsResponse(topics=answers)
+    return CreateTopicsResponse(topics=answers, throttle_time=mutations.delay_ms)
 
 
 def _refused(

@@ -1,7 +1,8 @@
 """DeleteTopics (20), versions 1-6: delete topics by name, from 6 on also by id.
 
-- 3: TOPIC_DELETION_DISABLED if `delete.topic.enable` is off (INVALID_REQUEST before). 4: flexible. 5: error messages.
-  6: topic ids. A topic named twice, or by name and by id at once, gets INVALID_REQUEST.
+- 3: TOPIC_DELETION_DISABLED if `delete.topic.enable` is off (INVALID_REQUEST before). 4: flexible. 5: error messages, and
+  THROTTLING_QUOTA_EXCEEDED; before, the client is only delayed (KIP-599). 6: topic ids. A topic named twice, or by name and by id
+  at once, gets INVALID_REQUEST.
 - Acknowledged when the topic is removed from Delta and no longer served. Its files are deleted after `file.delete.delay.ms`.
 """
 
@@ -13,6 +14,7 @@ from uuid import UUID
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import InvalidRequestError, KafkaError, TopicDeletionDisabledError
 from kafkalake.server.request import Request
+from kafkalake.server.throttling import Mutations
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
 from kafkalake.wire.messages.topics import (
     DeletableTopicResult,
@@ -23,7 +25,7 @@ from kafkalake.wire.messages.topics import (
 
 
 async def handle(request: Request[DeleteTopicsRequest]) -> DeleteTopicsResponse:
-    body = request.body
+    body, mutations = request.body, request.context.quotas.mutations(request, strict_since=5)
     by_name = [DeleteTopicState(name=name) for name in body.topic_names]
     asked = body.topics if request.version >= 6 else by_name
     times: Counter[tuple[str | None, UUID | None]] = Counter()
@@ -32,13 +34,16 @@ async def handle(request: Request[DeleteTopicsRequest]) -> DeleteTopicsResponse:
         await request.turn()
     answers = []
     for each in asked:
-        answers.append(await _delete(request, each, times))
+        answers.append(await _delete(request, each, times, mutations))
         await request.turn()
-    return DeleteTopicsResponse(responses=answers)
+    return DeleteTopicsResponse(responses=answers, throttle_time=mutations.delay_ms)
 
 
 async def _delete(
-    request: Request[DeleteTopicsRequest], asked: DeleteTopicState, times: Counter[tuple[str | None, UUID | None]]
+    request: Request[DeleteTopicsRequest],
+    asked: DeleteTopicState,
+    times: Counter[tuple[str | None, UUID | None]],
+    mutations: Mutations,
 ) -> DeletableTopicResult:
     name, topic_id, code, message = asked.name, asked.topic_id, 0, None
     try:
@@ -48,7 +53,8 @@ async def _delete(
             raise TopicDeletionDisabledError() if request.version >= 3 else InvalidRequestError()
         topic = _find(request, asked)
         name, topic_id = topic.name, topic.topic_id
-        await request.context.broker.topic_admin.delete(topic, timeout_ms=request.body.timeout)
+        admin, timeout_ms = request.context.broker.topic_admin, request.body.timeout
+        await admin.delete(topic, timeout_ms=timeout_ms, count=mutations.count)
     except KafkaError as error:
         code, message = error.code, request.error_text(error)
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)

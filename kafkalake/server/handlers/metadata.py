@@ -3,7 +3,8 @@
 - 0: an empty list means all topics. 1: null means all, empty none; controller, rack, internal topics. 2: cluster id.
   4: the client may forbid auto creation. 5: offline replicas. 7: leader epoch. 8: authorized operations. 10: topic ids in
   the response. 12: topics may be requested by id. 13: an error for the whole response.
-- Auto creation is the controller's: another broker sends it CreateTopics, as the client.
+- Auto creation is the controller's: another broker sends it CreateTopics, as the client. While the client's quota of mutations is
+  exceeded there is no such topic: the client asks again, as with Kafka.
 - Auto creation, if `auto.create.topics.enable` and the client allow it: the topic is created (num.partitions) before the
   response, so the client finds it at once. Kafka responds first and lets the client retry. Here that applies to topics beyond
   `auto.create.topics.partitions.per.second`: LEADER_NOT_AVAILABLE.
@@ -19,7 +20,9 @@ from kafkalake.errors import (
     KafkaError,
     LeaderNotAvailableError,
     ListenerNotFoundError,
+    ThrottlingQuotaExceededError,
     TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
     error_for_code,
 )
 from kafkalake.internal_topics import DELAYED_JOURNAL, GROUP_JOURNAL, INTERNAL
@@ -109,11 +112,14 @@ async def _create(request: Request[MetadataRequest], name: str) -> None:
         elif name == DELAYED_JOURNAL:
             await request.context.broker.delayed.make_ready()
         elif request.context.broker.controller.is_active:
-            await request.context.broker.topic_admin.auto_create(name)
+            mutations = request.context.quotas.mutations(request)
+            await request.context.broker.topic_admin.auto_create(name, count=mutations.count)
         else:
             await _create_at_controller(request, name)
     except TopicAlreadyExistsError:
         return
+    except ThrottlingQuotaExceededError:
+        raise UnknownTopicOrPartitionError() from None
 
 
 async def _create_at_controller(request: Request[MetadataRequest], name: str) -> None:
