@@ -2,6 +2,9 @@
 
 A request that timed out keeps its place, since its response may still come; that is dropped then. If the oldest request has timed
 out when another one does, nothing comes any more: the connection is closed. What waits on a connection that ends fails with it.
+
+One timer serves all requests: it is set to the earliest end of a timeout, and an answer leaves it as it is. One for each request,
+begun and cancelled, took 3 % of a follower's processor time.
 """
 
 from __future__ import annotations
@@ -34,18 +37,19 @@ REQUEST_BYTES_MAX = 64 * 1024 * 1024
 class _Waiting:
     """A request without a response. `response`: of its frame, decoded by the taker."""
 
-    __slots__ = ("is_overdue", "pending", "response", "size", "timer")
+    __slots__ = ("ends", "is_overdue", "pending", "response", "size", "timeout_s")
 
-    def __init__(self, pending: Pending[Any, Any], size: int, response: asyncio.Future[Buffer]) -> None:
+    def __init__(
+        self, pending: Pending[Any, Any], size: int, response: asyncio.Future[Buffer], now: float, timeout_s: float
+    ) -> None:
         self.pending = pending
         self.size = size
         self.response = response
-        self.timer: asyncio.TimerHandle | None = None
+        self.timeout_s = timeout_s
+        self.ends = now + timeout_s
         self.is_overdue = False
 
     def fail(self, error: BrokerUnavailableError) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
         if not self.response.done():
             self.response.set_exception(error)
 
@@ -63,6 +67,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._frames = ReceivedFrames(self._exchange.response_size)
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ends = 0.0
+        """The loop's time at which the timer runs."""
 
     async def request(self, api: ClientApi[Q, A], message: Q, timeout_s: float) -> A:
         """Send a request and return its response. Raise `BrokerUnavailableError` or `UnsupportedVersionError`."""
@@ -98,16 +105,36 @@ class PeerConnection(asyncio.BufferedProtocol):
             raise BrokerUnavailableError(
                 f"{len(self._waiting)} requests of {self._waiting_bytes} bytes already wait for {self.address}"
             )
-        waiting = _Waiting(pending, len(frame), self._loop.create_future())
-        waiting.timer = self._loop.call_later(timeout_s, self._time_out, waiting, timeout_s)
+        now = self._loop.time()
+        waiting = _Waiting(pending, len(frame), self._loop.create_future(), now, timeout_s)
+        if self._timer is None or waiting.ends < self._timer_ends:
+            self._set_timer(waiting.ends, now)
         self._waiting.append(waiting)
         self._waiting_bytes += len(frame)
         self._transport.write(frame)
         return waiting.response
 
-    def _time_out(self, waiting: _Waiting, timeout_s: float) -> None:
+    def _set_timer(self, ends: float, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ends = ends
+        self._timer = self._loop.call_later(max(ends - now, 0), self._look_at_timeouts)
+
+    def _look_at_timeouts(self) -> None:
+        """Fail the requests whose timeout is over, and set the timer to the next end of one."""
+        self._timer = None
+        now = self._loop.time()
+        ended = max(now, self._timer_ends)  # a timer may run a little early
+        for waiting in [each for each in self._waiting if not each.is_overdue and each.ends <= ended]:
+            self._time_out(waiting)
+        if ends := [each.ends for each in self._waiting if not each.is_overdue]:
+            self._set_timer(min(ends), now)
+
+    def _time_out(self, waiting: _Waiting) -> None:
         waiting.is_overdue = True
-        text = f"{self.address} did not answer a {waiting.pending.api.name} request in {timeout_s * 1000:.0f} ms"
+        text = (
+            f"{self.address} did not answer a {waiting.pending.api.name} request in {waiting.timeout_s * 1000:.0f} ms"
+        )
         waiting.fail(ResponseTimedOutError(text))
         if self._waiting and self._waiting[0].is_overdue:
             self._end(lambda each: ConnectionLostError(f"{text}, and its connection was closed"), by_peer=False)
@@ -117,6 +144,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         if not self.is_open:
             return
         self.is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._transport is not None:
             self._transport.abort()
         while self._waiting:
@@ -159,8 +189,6 @@ class PeerConnection(asyncio.BufferedProtocol):
             raise MalformedResponseError(f"response {answered} instead of {waiting.pending.correlation_id}")
         self._waiting.popleft()
         self._waiting_bytes -= waiting.size
-        if waiting.timer is not None:
-            waiting.timer.cancel()
         if not waiting.response.done():
             waiting.response.set_result(frame)
 

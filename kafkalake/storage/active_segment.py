@@ -168,10 +168,10 @@ class ActiveSegment(Segment):
         )
         if not count:
             return
-        entries = entries[:, : ENTRY_BYTES * int(count)]
-        self._indexed_at = decode_position(entries[0, -ENTRY_BYTES:].tobytes())
-        self.index.extend(entries[0].tobytes())
-        self.time_index.extend(entries[1].tobytes())
+        both, size = entries.tobytes(), ENTRY_BYTES * int(count)  # slices of bytes cost less than those of arrays
+        self._indexed_at = decode_position(both[size - ENTRY_BYTES : size])
+        self.index.extend(both[:size])
+        self.time_index.extend(both[len(both) // 2 : len(both) // 2 + size])
 
     def _write(self, parts: Sequence[Buffer]) -> tuple[int, int]:
         """Write bytes behind the last message and return their begin and end. Raise `OSError` if I/O fails."""

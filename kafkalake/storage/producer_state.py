@@ -267,11 +267,21 @@ class Producers:
         """Commit `pending` after its batches were written."""
         begun = []
         for producer_id, producer in pending.items():
-            self._producers[producer_id] = producer
-            if producer.transaction_offset != NO_OFFSET and producer_id not in self._open:
-                begun.append((producer.transaction_offset, producer_id))
-        for first_offset, producer_id in sorted(begun):  # whose first batch was in no transaction comes too early
-            self._open[producer_id] = first_offset
+            if producer.transaction_offset == NO_OFFSET:
+                self._producers[producer_id] = producer
+            else:
+                begun.append((producer.transaction_offset, producer_id, producer))
+        for _, producer_id, producer in sorted(begun):  # whose first batch was in no transaction comes too early
+            self._put(producer_id, producer)
+        self._bound()
+
+    def _put(self, producer_id: int, producer: ProducerStateEntry) -> None:
+        self._producers[producer_id] = producer
+        if producer.transaction_offset != NO_OFFSET:
+            self._open.setdefault(producer_id, producer.transaction_offset)
+
+    def _bound(self) -> None:
+        """Forget producers if there are too many."""
         if len(self._producers) - len(self._open) > PRODUCERS_MAX:
             self._forget_most_silent()
 
@@ -289,8 +299,8 @@ class Producers:
         """Apply a batch read from the log, for recovery. It was already checked when it was appended."""
         known = self._producers.get(attempt.producer_id)
         self.has_split = self.has_split or attempt.is_split
-        pending = PendingProducers({attempt.producer_id: appended(known, attempt, base_offset, timestamp, now_ms)})
-        self.commit(pending)
+        self._put(attempt.producer_id, appended(known, attempt, base_offset, timestamp, now_ms))
+        self._bound()
 
     def check_end(self, marker: EndMarker) -> None:
         """Check that `marker` may be appended. Raise as `check_marker`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -265,5 +266,27 @@ def test_a_replica_whose_disk_fails_is_offline_until_its_log_opens_again(tmp_pat
         await here.replicas.reopen_failed()
         await here.until(lambda: here.log_followed().log_end_offset == other.log_end_offset)
         assert not list(here.replicas.offline())
+
+    run(test)
+
+
+def test_what_a_replica_has_lost_is_forgotten_with_the_replica(tmp_path: Path) -> None:
+    async def test() -> None:
+        here = Here(tmp_path)
+        here.lead_elsewhere(1)
+        await here.follow(registered(NO_LEADER, 0))
+        here.files.fail_at_call = here.files.calls + 1
+        await here.follow(registered(OTHER, 1))
+        await here.until(lambda: list(here.replicas.offline()) == [KEY])
+        assert not list(here.replicas.cut())
+        shutil.rmtree(tmp_path / "here" / "t-0")
+        here.files.fail_at_call = None
+        await here.replicas.reopen_failed()
+        assert list(here.replicas.cut()) == [KEY]
+        await here.follow(registered(OTHER, 1, OTHER, THIRD))
+        assert not list(here.replicas.offline()) and not list(here.replicas.cut())
+        here.files.fail_at_call = here.files.calls + 1
+        await here.follow(registered(OTHER, 1, OTHER, HERE))
+        assert list(here.replicas.offline()) == [KEY] and not list(here.replicas.cut())
 
     run(test)

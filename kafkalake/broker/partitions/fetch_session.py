@@ -53,10 +53,17 @@ class FetchSession:
         return SessionRequest(self._ended_id, INITIAL_EPOCH, list(asked.values()), (), self._attempt)
 
     def _incremental(self, asked: Mapping[ReplicaId, AskedReplica]) -> SessionRequest:
-        named = [asked[each] for each in self._untold if each in asked]
-        forgotten = [each for each in self._untold if each not in asked and each in self._named]
-        self._named.update(each.replica for each in named)
-        self._named.difference_update(forgotten)
+        named: list[AskedReplica] = []
+        gone: list[ReplicaId] = []
+        for each in self._untold:
+            question = asked.get(each)
+            if question is None:
+                gone.append(each)
+            else:
+                named.append(question)
+        forgotten = [each for each in gone if each in self._named]
+        self._named.update(self._untold)  # by their hashes: that of a UUID is computed in Python
+        self._named.difference_update(gone)
         self._untold = {}
         request = SessionRequest(self._session_id, self._epoch, named, forgotten, self._attempt)
         self._epoch += 1

@@ -150,7 +150,7 @@ class FollowedReads:
 
     def advanced(self, follower: Follower, appended_bytes: int) -> None:
         """Complete the fetches that wait for what a follower has got."""
-        if (read := self._read.get(follower.replica)) is not None:
+        if self._read and (read := self._read.get(follower.replica)) is not None:
             read.advance(appended_bytes)
             self._purgatory.check(read)
 

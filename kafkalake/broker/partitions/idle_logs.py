@@ -29,6 +29,7 @@ class IdleLogs:
         self._run_blocking = run_blocking
         self._logs: dict[ReplicaId, Log | KafkaError] = {}
         self._failed: set[ReplicaId] = set()
+        self._cut: set[ReplicaId] = set()
 
     @property
     def all(self) -> Mapping[ReplicaId, Log | KafkaError]:
@@ -40,15 +41,23 @@ class IdleLogs:
         """The replicas with an error."""
         return self._failed
 
-    def keep(self, replica: ReplicaId, log: Log | KafkaError) -> None:
-        """Keep a log, or the error of one that failed, which is closed."""
+    @property
+    def cut(self) -> Iterable[ReplicaId]:
+        """The replicas with an error that have lost records for which they may be counted."""
+        return self._cut
+
+    def keep(self, replica: ReplicaId, log: Log | KafkaError, *, was_cut: bool = False) -> None:
+        """Keep a log, or the error of one that failed, which is closed. `was_cut`: it has lost records, until it is kept open."""
         before, self._logs[replica] = self._logs.get(replica), log
         if isinstance(log, KafkaError):
             self._failed.add(replica)
+            if was_cut:
+                self._cut.add(replica)
             if isinstance(before, Log):
                 before.discard()
         else:
             self._failed.discard(replica)
+            self._cut.discard(replica)
 
     def find(self, replica: ReplicaId) -> Log | None:
         """Return a log, None if it leads, follows, has failed or is not here."""
@@ -63,6 +72,7 @@ class IdleLogs:
         """Return a log that is to lead, to follow or to be removed, and forget it; None if it has failed or is not here."""
         found = self._logs.pop(replica, None)
         self._failed.discard(replica)
+        self._cut.discard(replica)
         return found if isinstance(found, Log) else None
 
     def of_topic(self, topic_id: UUID) -> list[ReplicaId]:

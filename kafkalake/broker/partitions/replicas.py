@@ -129,8 +129,6 @@ class Replicas:
         self._lock = asyncio.Lock()
         self._failed_in: dict[ReplicaId, int] = {}
         """By replica whose log has failed while it led, the leader epoch."""
-        self._cut: set[ReplicaId] = set()
-        """The replicas that are offline until the cluster no longer counts them for records that they have lost."""
 
     # At the broker's start
 
@@ -154,7 +152,7 @@ class Replicas:
 
     def cut(self) -> Iterable[ReplicaId]:
         """Return those of `offline` that have lost records for which they may be counted."""
-        return [each for each in self._idle.failed if each in self._cut]
+        return list(self._idle.cut)
 
     async def forget_cuts(self) -> None:
         """Note in the logs that have lost records that the controller knows, as this broker has registered with that."""
@@ -186,10 +184,8 @@ class Replicas:
     def _log_failed(self, follower: Follower, error: KafkaError) -> None:
         """Take a follower offline whose log has failed."""
         logger.error("replica offline partition=%s error=%s", follower.name, error)
-        if follower.log.was_cut:
-            self._cut.add(follower.replica)
         follower.log.discard()
-        self._idle.keep(follower.replica, error)
+        self._idle.keep(follower.replica, error, was_cut=follower.log.was_cut)
 
     # Versions of the image
 
@@ -282,10 +278,9 @@ class Replicas:
         opened = [(each, log) for each in changes if (log := self._idle.find(each.replica)) is not None]
         forgotten = []
         for change, log in opened:
-            self._cut.discard(change.replica)
             if log.was_cut and change.registered.counts(self._broker_id):
-                self._cut.add(change.replica)
-                self._idle.keep(change.replica, KafkaStorageError("it has lost records, which is not known to all yet"))
+                error = KafkaStorageError("it has lost records, which is not known to all yet")
+                self._idle.keep(change.replica, error, was_cut=True)
             elif log.was_cut:
                 forgotten.append((change.replica, log.forget_cut))
         await self._idle.work(forgotten)
@@ -454,7 +449,7 @@ class Replicas:
             partition.remove()
             call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_removed, partition)
             call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._leave, partition)
-        idle = {replica[1]: self._idle.take(replica) for replica in self._idle.of_topic(topic.topic_id)}
+        idle = {replica[1]: self._take_away(replica) for replica in self._idle.of_topic(topic.topic_id)}
         led = {index: partition.log for index, partition in topic.replicas.items()}
         logs = led | {index: log for index, log in idle.items() if log is not None}
         self._retired.begin(self._retired.retire(topic, logs, list({*topic.replicas, *idle})))
@@ -462,9 +457,14 @@ class Replicas:
 
     async def _remove(self, topic: Topic, index: int) -> None:
         """Remove a replica that a reassignment took from this broker. Its directory is free when this returns."""
-        log = self._idle.take((topic.topic_id, index))
+        log = self._take_away((topic.topic_id, index))
         await self._retired.retire(topic, {} if log is None else {index: log}, [index])
         logger.info("replica removed partition=%s-%d", topic.name, index)
+
+    def _take_away(self, replica: ReplicaId) -> Log | None:
+        """Return the log of a replica that is no longer here, and forget the replica. None if it has failed."""
+        self._failed_in.pop(replica, None)
+        return self._idle.take(replica)
 
     async def wait(self) -> None:
         """Wait until no image is being followed and nothing is being removed."""
