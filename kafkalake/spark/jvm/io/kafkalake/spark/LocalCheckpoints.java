@@ -28,8 +28,8 @@ import scala.jdk.javaapi.CollectionConverters;
  * Writes the files of a checkpoint that is on this machine, two for each micro-batch, as Spark does: beside the file, then renamed.
  *
  * Hadoop starts processes for each such file where its native library is missing, as it is in PySpark: `chmod` and `readlink`, which takes
- * 40 ms, and so more than half of a small batch. Here these are calls of the system. All else, and checkpoints elsewhere,
- * are Spark's own. It is public for Spark, which makes it by its name.
+ * 40 ms a file, together more than half of a small batch. Here these are calls of the system. All else, and checkpoints elsewhere, are
+ * Spark's own. It is public for Spark, which makes it by its name.
  */
 public final class LocalCheckpoints implements CheckpointFileManager, CheckpointFileManager.RenameHelperMethods {
   private static final String SETTING = SQLConf.STREAMING_CHECKPOINT_FILE_MANAGER_CLASS().parent().key();
@@ -64,7 +64,9 @@ public final class LocalCheckpoints implements CheckpointFileManager, Checkpoint
 
   @Override
   public CheckpointFileManager.CancellableFSDataOutputStream createAtomic(Path path, boolean mayReplace) {
-    return isLocal() ? new CheckpointFileManager.RenameBasedFSDataOutputStream(this, path, mayReplace) : sparks.createAtomic(path, mayReplace);
+    return isLocal()
+        ? new CheckpointFileManager.RenameBasedFSDataOutputStream(this, path, mayReplace)
+        : sparks.createAtomic(path, mayReplace);
   }
 
   /** A stream of a file, as Spark's interrupts of a query's thread close channels. */
