@@ -3,6 +3,9 @@
 A producer sends 200 records a second and takes the time of each acknowledgement. `stream-latency`: micro-batches every 100 ms,
 until `foreachBatch` has collected the record. `real-time-latency`: Real-Time Mode with Spark's Kafka sink on the same broker, until
 a consumer has what the query wrote of the record, so it includes a produce and a fetch. A figure is the median of a run.
+
+Each run has a Spark session of its own: a stream of topics has its session write checkpoints without Hadoop's processes
+(`LocalCheckpoints.java`), and who uses the connector alone does not have that.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ def measure(plan: Plan) -> list[Row]:
                 continue
 
             def work(broker: BrokerProcess, follow: Follow = follow) -> float:
-                return _median_ms(spark, broker, records, follow, plan.directory)
+                return _median_ms(spark.newSession(), broker, records, follow, plan.directory)
 
             for broker in brokers:
                 progress(f"{key}: warming {broker.name}: {work(broker):.1f} ms")

@@ -60,6 +60,7 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
         session ->
             plan -> {
               check(session, plan);
+              LocalCheckpoints.useFor(plan, (org.apache.spark.sql.classic.SparkSession) session);
               return BoxedUnit.UNIT;
             });
     return BoxedUnit.UNIT;
