@@ -83,9 +83,11 @@ class Buckets:
         if not len(entries):
             return
         numbers = entries[:, DUE] // self._width_ms
-        order = np.argsort(numbers, kind="stable")
-        found, begins = np.unique(numbers[order], return_index=True)
-        for number, part in zip(found.tolist(), np.split(entries[order], begins[1:]), strict=True):
+        # 16 bits are sorted by counting. Entries whose numbers are 2^16 apart are only in more parts.
+        order = np.argsort(numbers.astype(np.uint16), kind="stable")
+        numbers = numbers[order]
+        begins = np.concatenate(([0], np.flatnonzero(np.diff(numbers)) + 1))
+        for number, part in zip(numbers[begins].tolist(), np.split(entries[order], begins[1:]), strict=True):
             bucket = self._buckets.setdefault(number, _Bucket())
             bucket.parts.append(part)
             bucket.held += len(part)
@@ -149,6 +151,15 @@ class Buckets:
         return f"{self._name}-{number}"
 
 
+def _split_at(entries: Entries, end_ms: int) -> tuple[Entries, Entries]:
+    """Return the entries that are due before `end_ms`, and the others. Nothing is copied if all are of one kind."""
+    is_before = entries[:, DUE] < end_ms
+    count = np.count_nonzero(is_before)
+    if count == 0:
+        return NO_ENTRIES, entries
+    return (entries, NO_ENTRIES) if count == len(entries) else (entries[is_before], entries[~is_before])
+
+
 class DueIndex:
     """Entries by due time. Begins at `now_ms`, and is to be advanced at least once a minute while it has any."""
 
@@ -187,9 +198,8 @@ class DueIndex:
 
     def add(self, entries: Entries) -> None:
         """Add entries in any order. If files cannot be written, they stay in memory; with more of them it is tried again."""
-        is_near = entries[:, DUE] < self._near_end_ms
-        self._near.add(entries[is_near])
-        far = entries[~is_near]
+        near, far = _split_at(entries, self._near_end_ms)
+        self._near.add(near)
         if len(far):
             self._far.append(far)
             self._far_count += len(far)
@@ -200,11 +210,10 @@ class DueIndex:
         """Put the far entries that were added into their buckets."""
         if not self._far:
             return
-        entries = np.concatenate(self._far)
+        fine, coarse = _split_at(np.concatenate(self._far), self._fine_end_ms)
         self._far, self._far_count = [], 0
-        is_fine = entries[:, DUE] < self._fine_end_ms
-        self._minutes.add(entries[is_fine])
-        self._hours.add(entries[~is_fine])
+        self._minutes.add(fine)
+        self._hours.add(coarse)
         self._spill()
 
     def _spill(self) -> None:

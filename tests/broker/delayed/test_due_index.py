@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalake.broker.delayed import due_index, due_runs
-from kafkalake.broker.delayed.due_index import HOUR_MS, MINUTE_MS, DueIndex
-from kafkalake.broker.delayed.due_runs import DueRuns, Entries
+from kafkalake.broker.delayed.due_index import HOUR_MS, MINUTE_MS, Buckets, DueIndex
+from kafkalake.broker.delayed.due_runs import OFFSET, DueRuns, Entries
 from kafkalake.broker.delayed.offset_set import OffsetSet
 
 NOW = 1_700_000_000_000
@@ -42,6 +42,16 @@ class MemoryFiles:
     def remove(self, name: str) -> None:
         self._check()
         self.files.pop(name, None)
+
+
+def test_buckets_that_are_far_apart_are_not_mixed() -> None:
+    """Their numbers are the same in 16 bits."""
+    times = [number * HOUR_MS for number in (7, 7 + (1 << 16), 7, 7 + (2 << 16), 8, 7 + (1 << 16))]
+    buckets = Buckets("hour", HOUR_MS, MemoryFiles())
+    buckets.add(entries(*((due, 0, place) for place, due in enumerate(times))))
+    taken = [buckets.take_below(1 << 62, 10)[:, OFFSET].tolist() for _ in range(4)]
+    assert [sorted(each) for each in taken] == [[0, 2], [4], [1, 5], [3]]
+    assert len(buckets) == 0
 
 
 def advance(index: DueIndex, now_ms: int) -> None:
