@@ -117,13 +117,15 @@ class Admission:
         unexpected: PartitionResults = dict.fromkeys(partitions, KafkaError)
 
         def turn() -> None:
-            self._in_turn(
+            _Question(
+                self._coordinator,
+                self._timers,
                 transactional_id,
                 ask_in_turn,
                 lambda results: ConcurrentTransactionsError in results.values(),
                 unexpected,
                 admitted,
-            )
+            ).ask()
 
         line.turns.append(turn)
         self._move(transactional_id, line)
@@ -154,13 +156,15 @@ class Admission:
     ) -> None:
         """Answer a leader that is to write to `partitions`. If a step is being written, wait for it, at most `wait_ms`."""
         unexpected: PartitionResults = dict.fromkeys(partitions, KafkaError)
-        self._in_turn(
+        _Question(
+            self._coordinator,
+            self._timers,
             transactional_id,
             lambda answer: answer(self._verified(transactional_id, producer, partitions)),
             lambda results: ConcurrentTransactionsError in results.values(),
             unexpected,
             reply,
-        )
+        ).ask()
 
     def _move(self, transactional_id: str, line: _Line) -> None:
         """Process queued writes until one has to wait."""
@@ -187,7 +191,9 @@ class Admission:
     ) -> None:
         """Call the coordinator's `add_partitions`. If a step is being written, wait for it, at most `wait_ms`."""
         unexpected: ErrorClass | None = KafkaError
-        self._in_turn(
+        _Question(
+            self._coordinator,
+            self._timers,
             transactional_id,
             lambda answer: self._coordinator.add_partitions(
                 transactional_id, producer, partitions, answer, client_version=client_version
@@ -195,79 +201,46 @@ class Admission:
             lambda error: error is ConcurrentTransactionsError,
             unexpected,
             reply,
-        )
-
-    def _in_turn(
-        self,
-        transactional_id: str,
-        ask: Callable[[Callable[[T], None]], None],
-        is_too_early: Callable[[T], bool],
-        failed: T,
-        reply: Callable[[T], None],
-    ) -> None:
-        """Ask and reply, see `_Question`."""
-        _Question(self._coordinator, self._timers, transactional_id, ask, is_too_early, failed, reply).ask()
+        ).ask()
 
 
+@dataclass(slots=True, eq=False)
 class _Question(Generic[T]):
-    """A call of `ask`, and again after each step while its result is too early, until `wait_ms` is over. Replies once.
+    """A call of `call`, and again after each step while its result is too early, until `wait_ms` is over. Replies once.
 
-    failed: the reply after an unexpected exception of `ask`. An object and not functions that refer to each other: these would
+    failed: the reply after an unexpected exception of `call`. An object and not functions that refer to each other: these would
     keep the batch behind `reply` until a garbage collection.
     """
 
-    __slots__ = (
-        "_ask",
-        "_coordinator",
-        "_deadline",
-        "_failed",
-        "_is_answered",
-        "_is_too_early",
-        "_reply",
-        "_timers",
-        "_transactional_id",
-        "_waits_at",
-    )
-
-    def __init__(
-        self,
-        coordinator: TransactionCoordinator,
-        timers: Timers,
-        transactional_id: str,
-        ask: Callable[[Callable[[T], None]], None],
-        is_too_early: Callable[[T], bool],
-        failed: T,
-        reply: Callable[[T], None],
-    ) -> None:
-        self._coordinator = coordinator
-        self._timers = timers
-        self._transactional_id = transactional_id
-        self._ask = ask
-        self._is_too_early = is_too_early
-        self._failed = failed
-        self._reply = reply
-        self._deadline: object | None = None
-        self._waits_at: TransactionEntry | None = None
-        self._is_answered = False
+    coordinator: TransactionCoordinator
+    timers: Timers
+    transactional_id: str
+    call: Callable[[Callable[[T], None]], None]
+    is_too_early: Callable[[T], bool]
+    failed: T
+    reply: Callable[[T], None]
+    _deadline: object | None = None
+    _waits_at: TransactionEntry | None = None
+    _is_answered: bool = False
 
     def ask(self) -> None:
         """Ask, unless it is answered."""
         if self._is_answered:
             return
         try:
-            self._ask(self._answered)
+            self.call(self._answered)
         except Exception:
-            logger.exception("request of a transaction failed transactional_id=%s", self._transactional_id)
-            self._answer(self._failed)
+            logger.exception("request of a transaction failed transactional_id=%s", self.transactional_id)
+            self._answer(self.failed)
 
     def _answered(self, result: T) -> None:
-        entry = self._coordinator.table.find(self._transactional_id)
-        if entry is None or not self._is_too_early(result) or entry.transaction.is_between_steps:
+        entry = self.coordinator.table.find(self.transactional_id)
+        if entry is None or not self.is_too_early(result) or entry.transaction.is_between_steps:
             self._answer(result)
         elif not self._is_answered:
             if self._deadline is None:
-                wait_ms = self._coordinator.config.wait_ms
-                self._deadline = self._timers.schedule(wait_ms, lambda: self._answer(result))
+                wait_ms = self.coordinator.config.wait_ms
+                self._deadline = self.timers.schedule(wait_ms, lambda: self._answer(result))
             self._waits_at = entry
             entry.waiting[self.ask] = None
 
@@ -276,7 +249,7 @@ class _Question(Generic[T]):
             return
         self._is_answered = True
         if self._deadline is not None:
-            self._timers.cancel(self._deadline)
+            self.timers.cancel(self._deadline)
         if self._waits_at is not None:
             self._waits_at.waiting.pop(self.ask, None)
-        self._reply(result)
+        self.reply(result)
