@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,7 @@ def test_no_append_lives_longer_than_its_answer(tmp_path: Path) -> None:
             broker.on_loop(gc.collect)
             gc.disable()
             try:
+                before = appends_in_memory()  # those of earlier tests in this process
                 with Consumer(bootstrap_servers=broker.servers, group_id="g", auto_offset_reset="earliest") as consumer:
                     consumer.subscribe(["later"])
                     with producer.transaction():
@@ -103,16 +105,23 @@ def test_no_append_lives_longer_than_its_answer(tmp_path: Path) -> None:
                     assert sorted(found, key=repr) == [b"later", b"now"]
                     consumer.commit()
                 deadline = time.monotonic() + 60
-                while (left := appends_in_memory()) and time.monotonic() < deadline:
+                while (left := appends_in_memory(before)) and time.monotonic() < deadline:
                     broker.on_loop(lambda: None)  # the note of what was delivered, and the answer to the last commit
-                assert left == []
+                assert [describe(each) for each in left] == []
             finally:
                 gc.enable()
 
 
-def appends_in_memory() -> list[PendingAppend]:
-    """Those that are alive in this process."""
-    return [each for each in gc.get_objects() if isinstance(each, PendingAppend)]
+def appends_in_memory(before: Sequence[PendingAppend] = ()) -> list[PendingAppend]:
+    """Those that are alive in this process and were not `before`."""
+    known = {id(each) for each in before}
+    return [each for each in gc.get_objects() if isinstance(each, PendingAppend) and id(each) not in known]
+
+
+def describe(pending: PendingAppend) -> str:
+    """What it was and what refers to it."""
+    holders = sorted(f"{type(each).__name__} {str(each)[:200]}" for each in gc.get_referrers(pending))
+    return f"{pending.partition} result={pending.result} marker={pending.marker} settled={pending.settled} of {holders}"
 
 
 def ask_refused(servers: str, body: dict[str, Any]) -> int:
