@@ -53,6 +53,12 @@ class RecordDeserializationError(SerializationError):
         self.offset = offset
 
 
+def _raise_first(errors: list[Exception]) -> None:
+    """Raise the first of `errors`, if there is one. The list gives it up, as the error's traceback refers to the list."""
+    if errors:
+        raise errors.pop(0)
+
+
 class ConsumerCalls:
     """See the module. Timeouts are milliseconds."""
 
@@ -343,8 +349,7 @@ class ConsumerCalls:
         finally:
             self._is_unsubscribing = False
         self.core.unsubscribe()
-        if errors:
-            raise errors.pop(0)
+        _raise_first(errors)
 
     def close(self, timeout_ms: int) -> Script[None]:
         """Commit if that is automatic, give the partitions up, leave the group."""
@@ -364,8 +369,7 @@ class ConsumerCalls:
         yield from self._noting(self._leave(), errors)
         self.core.end_sessions(self._clock.monotonic_ms())
         yield Wait(0)
-        if errors:
-            raise errors.pop(0)
+        _raise_first(errors)
 
     def _noting(self, script: Script[None], errors: list[Exception]) -> Script[None]:
         """Run a script, and add what it raises to `errors`: an error of the application does not end the rest."""
@@ -385,5 +389,4 @@ class ConsumerCalls:
             leaving = self.core.leave(now_ms)
             while leaving is not None and not leaving.is_done and self._clock.monotonic_ms() < now_ms + _LEAVE_MS:
                 yield Wait(now_ms + _LEAVE_MS)
-            if errors:
-                raise errors.pop(0)
+            _raise_first(errors)
