@@ -53,7 +53,7 @@ def handle(request: Request[AddPartitionsToTxnRequest]) -> Generator[None, None,
     def reply(results: PartitionResults) -> None:
         request.work(_answer_one(request, topics, results))
 
-    yield from _add(request, body.v3_and_below_transactional_id, producer, topics, request.guarded(reply))
+    yield from _decide(request, body.v3_and_below_transactional_id, producer, topics, request.guarded(reply))
 
 
 class _Batch:
@@ -69,13 +69,13 @@ class _Batch:
             self._request.reply(AddPartitionsToTxnResponse())
         for number, one in enumerate(self._transactions):
             producer = ProducerIdAndEpoch(one.producer_id, one.producer_epoch)
-            decide = _verify if one.verify_only else _add
-            yield from decide(
+            yield from _decide(
                 self._request,
                 one.transactional_id,
                 producer,
                 one.topics,
                 self._request.guarded(partial(self._decided, number)),
+                verify_only=one.verify_only,
             )
             yield
 
@@ -93,12 +93,14 @@ class _Batch:
         return AddPartitionsToTxnResponse(results_by_transaction=answers)
 
 
-def _add(
+def _decide(
     request: Request[AddPartitionsToTxnRequest],
     transactional_id: str,
     producer: ProducerIdAndEpoch,
     topics: Iterable[AddPartitionsToTxnTopic],
     reply: Callable[[PartitionResults], None],
+    *,
+    verify_only: bool = False,
 ) -> Generator[None, None, None]:
     keys = yield from _keys(topics)
     try:
@@ -106,6 +108,19 @@ def _add(
     except KafkaError as error:
         reply(dict.fromkeys(keys, type(error)))
         return
+    if verify_only:
+        request.context.broker.transactions.admission.verify(transactional_id, producer, keys, reply)
+    else:
+        yield from _add(request, transactional_id, producer, keys, reply)
+
+
+def _add(
+    request: Request[AddPartitionsToTxnRequest],
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    keys: list[TopicPartition],
+    reply: Callable[[PartitionResults], None],
+) -> Generator[None, None, None]:
     between_brokers = request.version >= _BATCHED_SINCE
     internal = INTERNAL - {GROUP_JOURNAL, DELAYED_JOURNAL} if between_brokers else INTERNAL
     partitions = {name: _writable_partitions(request, name, internal) for name in {name for name, _ in keys}}
@@ -125,22 +140,6 @@ def _add(
         lambda error: reply(dict.fromkeys(keys, error)),
         client_version=CLIENT_VERSION_2 if between_brokers else 0,
     )
-
-
-def _verify(
-    request: Request[AddPartitionsToTxnRequest],
-    transactional_id: str,
-    producer: ProducerIdAndEpoch,
-    topics: Iterable[AddPartitionsToTxnTopic],
-    reply: Callable[[PartitionResults], None],
-) -> Generator[None, None, None]:
-    keys = yield from _keys(topics)
-    try:
-        check_transactional_id(request, transactional_id)
-    except KafkaError as error:
-        reply(dict.fromkeys(keys, type(error)))
-        return
-    request.context.broker.transactions.admission.verify(transactional_id, producer, keys, reply)
 
 
 def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> Generator[None, None, list[TopicPartition]]:
