@@ -20,6 +20,7 @@ from contract.wire_client import (
     values_of,
 )
 from kafka_reference import BrokerProcess
+from waiting import wait_until
 
 HOUR_MS = 3_600_000
 COORDINATOR_LOAD_IN_PROGRESS = 14
@@ -232,8 +233,11 @@ def test_a_client_reports_the_record_at_fault_alone_as_invalid(any_broker: Broke
             key=None if number in (2, 4) else b"k",
             on_delivery=lambda error, _, number=number: outcomes.update({number: error and error.name()}),
         )
-    deadline = time.monotonic() + 30
-    while len(outcomes) < 6 and time.monotonic() < deadline:
+
+    def is_answered() -> bool:
         producer.poll(0.1)  # not `flush`, which ends the linger and may send each record in a batch of its own
+        return len(outcomes) == 6
+
+    wait_until(is_answered, lambda: outcomes)
     assert {number for number, name in outcomes.items() if name == "INVALID_RECORD"} == {2, 4}
     assert {outcomes[number] for number in (0, 1, 3, 5)} == {"_INVALID_DIFFERENT_RECORD"}

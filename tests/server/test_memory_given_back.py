@@ -85,6 +85,7 @@ def test_no_error_lives_longer_than_its_answer(tmp_path: Path) -> None:
 
 def test_no_append_lives_longer_than_its_answer(tmp_path: Path) -> None:
     """Those of producers, and those of the broker: to its journals, markers, deliveries."""
+    before = appends_in_memory()  # those of earlier tests in this process
     with NodeInThread(tmp_path / "lake") as broker, WireClient(broker.servers) as client:
         create_topic(client, "later", delayed_delivery_enable="true")
         with Producer(bootstrap_servers=broker.servers, transactional_id="t") as producer:
@@ -92,7 +93,6 @@ def test_no_append_lives_longer_than_its_answer(tmp_path: Path) -> None:
             broker.on_loop(gc.collect)
             gc.disable()
             try:
-                before = appends_in_memory()  # those of earlier tests in this process
                 with Consumer(bootstrap_servers=broker.servers, group_id="g", auto_offset_reset="earliest") as consumer:
                     consumer.subscribe(["later"])
                     with producer.transaction():
