@@ -303,12 +303,16 @@ class MemoryMetadataStore:
 
 
 def _segments_after(segments: _Segments, state: PublishedState) -> _Segments:
-    after = dict(segments)
-    for row in state.sealed:
-        if row.key not in after or not after[row.key].same_content(row):
-            after[row.key] = row
-    for key in state.removed:
-        after.pop(key, None)
+    sealed = {row.key: row for row in state.sealed if row.key not in state.removed}
+    kept = {key: row for key, row in segments.items() if key not in state.removed and key not in sealed}
+    newer = [*kept.values(), *sealed.values()]
+    after = dict(kept)
+    for key, row in sealed.items():
+        before = segments.get(key)
+        if before is not None and before.same_content(row):
+            after[key] = before
+        elif not any(other.replaces(row) for other in newer):
+            after[key] = row
     return after
 
 

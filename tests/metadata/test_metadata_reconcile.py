@@ -27,8 +27,9 @@ AB_COMPACTED = segment_row(base=0, size=200, generation=1)
         ([B], [A, B], [], [A]),
         ([], [A], [], [A]),
         ([A, B_SHORTER], [A, B], [B_SHORTER], []),
-        ([A, A_COMPACTED], [A_COMPACTED], [], []),
-        ([A, B, C, AB_COMPACTED], [AB_COMPACTED], [C], []),
+        ([A, A_COMPACTED], [A_COMPACTED], [A], []),
+        ([A, B, C, AB_COMPACTED], [AB_COMPACTED], [A, B, C], []),
+        ([A, B], [AB_COMPACTED], [A, B], [AB_COMPACTED]),
         ([A, A_COMPACTED], [A], [A_COMPACTED], []),
     ],
 )

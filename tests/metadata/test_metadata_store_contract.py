@@ -294,6 +294,38 @@ def test_a_new_generation_replaces_the_old_in_one_publish(tested: StoreOfTest) -
     assert tested.store.load_segments() == [new]
 
 
+def test_a_segment_that_a_job_has_rewritten_is_not_added_again(tested: StoreOfTest) -> None:
+    """By a report that is repeated, or by a new leader that has not copied what was rewritten."""
+    old, following, other = (
+        [segment_row(base=base) for base in (0, 100)],
+        segment_row(base=200),
+        segment_row(partition=1),
+    )
+    tested.publish(published(1, [partition_row(end=200)], old))
+    rewritten = segment_row(base=0, size=200, generation=1)
+    tested.store.swap_segments(old, [rewritten])
+    tested.publish(published(2, [partition_row(end=300)], [*old, following, other]))
+    tested.publish(published(3, [partition_row(end=300)], old[1:]))
+    assert tested.store.load_segments() == [rewritten, following, other]
+    again = segment_row(base=0, size=300, generation=2)
+    tested.store.swap_segments([rewritten, following], [again])
+    tested.publish(published(4, [partition_row(end=300)], [*old, rewritten, following]))
+    assert tested.store.load_segments() == [again, other]
+
+
+@pytest.mark.parametrize("are_together", [True, False])
+def test_segments_are_added_again_where_what_was_rewritten_is_refused(tested: StoreOfTest, are_together: bool) -> None:
+    old = [segment_row(base=base) for base in (0, 100)]
+    tested.publish(published(1, [partition_row(end=200)], old))
+    rewritten = segment_row(base=0, size=200, generation=1)
+    tested.store.swap_segments(old, [rewritten])
+    if not are_together:
+        tested.publish(published(2, [partition_row(end=200)], [], [rewritten.key]))
+        assert tested.store.load_segments() == []
+    tested.publish(published(3, [partition_row(end=200)], old, [rewritten.key]))
+    assert tested.store.load_segments() == old
+
+
 def test_segments_of_one_topic_are_loaded_alone(tested: StoreOfTest) -> None:
     tested.clock.advance(1_000)
     tested.publish(published(0, [partition_row("a"), partition_row("b")], [segment_row("a"), segment_row("b")]))

@@ -271,10 +271,10 @@ class PartitionReporter:
                 logger.error("sealed segments not compared partition=%s error=%s", partition.name, error)
                 unread[topic, index] = partition
                 continue
+            for key in repair.gone:  # first: what was rewritten to one of them is added only with or after its removal
+                self.segment_removed(topic, key)
             for row in repair.missing:
                 self.segment_sealed(row)
-            for key in repair.gone:
-                self.segment_removed(topic, key)
             missing, gone = missing + len(repair.missing), gone + len(repair.gone)
         if missing or gone:
             logger.info("publish repaired missing=%d gone=%d", missing, gone)

@@ -157,6 +157,14 @@ class SegmentRow:
             other.bytes,
         )
 
+    def replaces(self, other: SegmentRow) -> bool:
+        """Return whether a job has rewritten `other`, with others perhaps, to this segment."""
+        return (
+            (self.topic_id, self.partition) == (other.topic_id, other.partition)
+            and self.generation > other.generation
+            and self.base_offset <= other.base_offset < self.next_offset
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class GroupOffsetRow:

@@ -7,7 +7,7 @@ bounds the rewrite of one removal (about 0.3 MB).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import pyarrow as pa
@@ -95,7 +95,9 @@ class SegmentFiles:
 
         Decided by content, not by `txn`: after a crash between the two commits of a publish, the next one repeats the same
         segments, perhaps with more, under another version. A segment present with other content (sealed again after a recovery
-        that cut it) is replaced. The `txn` keeps out those that are late.
+        that cut it) is replaced. The `txn` keeps out those that are late. A segment is not added again after a job has rewritten
+        it, neither by a repetition nor by a leader that lacks the new file yet, unless the leader has refused that file, which is
+        among those removed.
         """
         is_there = is_published(self._table, state)
         removed = set(state.removed)
@@ -111,6 +113,8 @@ class SegmentFiles:
                     gone.add(here[key])
             if gone:
                 obsolete[file.path] = gone
+        for key in self._rewritten_among(added, removed):
+            del added[key]
         transactions = [(state.app_id, state.version)]
         if added or obsolete:
             return self._rewrite(obsolete, added.values(), transactions)
@@ -156,6 +160,25 @@ class SegmentFiles:
         tables = [self._table.rows(file) for file in self._table.files() if file.path not in known]
         found = [table.filter(pc.greater(table.column("generation"), 0)) for table in tables]
         return [row for table in found if table.num_rows for row in from_table(SegmentRow, table)]
+
+    def _rewritten_among(
+        self, added: Mapping[SegmentKey, SegmentRow], removed: Collection[SegmentKey]
+    ) -> list[SegmentKey]:
+        """Return the keys of those that another one, or a segment in the table and not in `removed`, replaces."""
+        if not added:
+            return []
+        rows = added.values()
+        concerned = (
+            (pc.field("generation") > 0)
+            & pc.field("topic_id").isin(sorted({row.topic_id for row in rows}))
+            & (pc.field("base_offset") <= max(row.base_offset for row in rows))
+            & (pc.field("next_offset") > min(row.base_offset for row in rows))
+        )
+        tables = [self._table.rows(file).filter(concerned) for file in self._table.files()]
+        known = [row for table in tables if table.num_rows for row in from_table(SegmentRow, table)]
+        newer = [row for row in known if row.key not in removed and row.key not in added]
+        newer += [row for row in rows if row.generation > 0]
+        return [row.key for row in rows if any(other.replaces(row) for other in newer)]
 
     def _rewrite(
         self,
