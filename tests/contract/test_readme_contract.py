@@ -69,7 +69,7 @@ def test_the_examples_run(any_broker: BrokerProcess, topic: str, capfd: pytest.C
     assert seen[0] and seen[1] and sorted(seen[0] + seen[1]) == sorted(seen[2]) == sorted(seen[3])
     for reader in readers:
         reader.close()
-    run(administering.replace(f'"{topic}"', f'"{topic}-made"').replace("42", "0"), names)
+    run(administering.replace(f'"{topic}"', f'"{topic}-made"').replace("): 42}", "): 0}"), names)
     assert f"('{topic}" in capfd.readouterr().out
 
 
