@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -347,7 +348,10 @@ def test_records_are_refused_below_the_least_isr_and_taken_again_above_it(cluste
 
 
 def test_an_unclean_election_loses_what_the_elected_replica_lacks_and_nothing_before(cluster: Replicating) -> None:
-    topic = cluster.create(unclean_leader_election_enable="true", min_insync_replicas="1")
+    topic = cluster.create(
+        unclean_leader_election_enable="true", min_insync_replicas="1", internal_segment_bytes="50000"
+    )
+    store = DeltaMetadataStore(cluster.lake, create=False)
     with Producing(cluster, topic) as together:
         together.go_on()
     cluster.wait_equal(topic)
@@ -357,14 +361,16 @@ def test_an_unclean_election_loses_what_the_elected_replica_lacks_and_nothing_be
         cluster.brokers[each].kill()
     wait_until(lambda: cluster.isrs(topic) == [[leader]], lambda: cluster.isrs(topic))
     with Producing(cluster, topic) as alone:
-        alone.go_on()
+        alone.go_on(1_000)
+    lost = len(together.acknowledged) + len(alone.acknowledged) // 2
+    wait_until(lambda: any(row.base_offset > lost for row in store.load_segments(topic)))
     cluster.brokers[leader].kill()
     cluster.brokers[others[0]].start()
     wait_until(lambda: cluster.leader(topic) == others[0])
     assert cluster.registration(topic).is_recovering
     kept = together.acknowledged
     assert read(cluster, topic, 1, len(kept)) == kept, "all that the elected replica has, and nothing else"
-    with Producing(cluster, topic) as after:
+    with Producing(cluster, topic, **{"batch.num.messages": 7}) as after:  # whose segments have other borders
         for each in (leader, others[1]):
             cluster.brokers[each].start()
         cluster.wait_in_sync(topic)
@@ -373,6 +379,14 @@ def test_an_unclean_election_loses_what_the_elected_replica_lacks_and_nothing_be
     assert read(cluster, topic, 1, len(kept | after.acknowledged)) == kept | after.acknowledged
     cluster.wait_equal(topic)
     assert not cluster.registration(topic).is_recovering
+    borders = sorted(int(name.removesuffix(".arrow")) for name in cluster.files(leader, topic))
+    sealed = set(pairwise(borders))
+
+    def wrong_segments() -> set[tuple[int, int]]:
+        """Those that Delta has too many, or lacks."""
+        return sealed.symmetric_difference((row.base_offset, row.next_offset) for row in store.load_segments(topic))
+
+    wait_until(lambda: not wrong_segments(), wrong_segments)
 
 
 def test_replicas_are_reassigned_under_load(cluster: Replicating) -> None:

@@ -143,6 +143,12 @@ class PartitionReporter:
         scheduler.every("changes by jobs", lambda: _JOBS_INTERVAL_MS, self._look)
         scheduler.every("partitions to be compared again", lambda: _AGAIN_INTERVAL_MS, self._compare_unread)
 
+    def _compare_again(self, partition: Partition) -> None:
+        """Compare a partition with Delta once more, which lacks what was rewritten to segments that its log has refused."""
+        key = (partition.topic.name, partition.index)
+        if self._partitions.get(key) is partition:
+            self._uncompared[key] = partition
+
     def _compare_unread(self) -> None:
         self._uncompared = self._unread | self._uncompared
         self._unread = {}
@@ -206,8 +212,10 @@ class PartitionReporter:
 
     def _swap_into(self, partition: Partition, segments: Sequence[RewrittenSegment]) -> None:
         segments_of, before = self._segments_of(partition), partition.log.generations
-        for foreign in partition.log.adopt_rewritten(segments):
-            segments_of.segment_removed(foreign.base_offset, foreign.generation)
+        if refused := partition.log.adopt_rewritten(segments):
+            for foreign in refused:
+                segments_of.segment_removed(foreign.base_offset, foreign.generation)
+            self._loop.call_soon_threadsafe(self._compare_again, partition)
         if partition.log.generations != before:
             logger.info("segments swapped partition=%s rewritten=%d", partition.name, len(segments))
             self._loop.call_soon_threadsafe(self.partition_swapped, partition)
@@ -283,12 +291,15 @@ class PartitionReporter:
     def _compare_one(self, partition: Partition, published: Sequence[SegmentRow]) -> Repair:
         """Return the differences of one partition.
 
-        A row that another leader has published is gone only below the log start: this replica may not have its file yet.
+        A row that another leader has published is gone only below the log start, or where an unclean election has lost records:
+        this replica may not have its file yet.
         """
         on_disk = self._sealed_rows(partition, published)
-        keys, start = {row.key for row in on_disk}, partition.log.log_start_offset
+        keys, start, lost = {row.key for row in on_disk}, partition.log.log_start_offset, _lost_by_election(partition)
         mine = [
-            row for row in published if row.broker_id == self.broker_id or row.key in keys or row.next_offset <= start
+            row
+            for row in published
+            if row.broker_id == self.broker_id or row.key in keys or row.next_offset <= start or lost(row)
         ]
         return reconcile(on_disk, mine)
 
@@ -370,6 +381,19 @@ class _Segments:
 def _may_have_segments(partition: Partition) -> bool:
     """Return whether a partition is not a new one."""
     return partition.leader_epoch > 0 or bool(partition.log.sealed_base_offsets)
+
+
+def _lost_by_election(partition: Partition) -> Callable[[SegmentRow], bool]:
+    """Return whether a row that another leader has published goes beyond what this one began with.
+
+    Jobs may have rewritten segments that it has added since: those count only beyond the log end.
+    """
+    log = partition.log
+    _, began = log.end_offset_for_epoch(partition.leader_epoch - 1)
+    end = log.log_end_offset
+    if began < 0:  # nothing was appended in this epoch, or no epoch is known
+        began = end
+    return lambda row: row.next_offset > (end if row.generation else began)
 
 
 def _begin_at(partition: Partition, offset: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +12,12 @@ from uuid import UUID
 
 import pytest
 from manual_clock import ManualClock
+from metadata.metadata_rows import segment_row
 
 from kafkalake.broker.publishing.partitions import PartitionReporter
 from kafkalake.cluster.image import NO_LEADER
 from kafkalake.errors import KafkaStorageError
+from kafkalake.metadata.tables.schemas import SegmentRow
 
 REGISTERED = SimpleNamespace(leader=0, replicas=(0, 1), isr=(0, 1))
 TOPIC = SimpleNamespace(name="clicks", topic_id=UUID(int=7), registrations=(REGISTERED,) * 3)
@@ -38,7 +41,9 @@ class Log:
     """A log with two sealed segments of ten records."""
 
     log_start_offset, last_stable_offset, high_watermark, log_end_offset = 0, 20, 20, 20
-    sealed_base_offsets = (0, 10)
+    sealed_base_offsets: tuple[int, ...] = (0, 10)
+    epoch_end = (-1, -1)
+    refused: tuple[Any, ...] = ()
 
     def __init__(self, *failures: Exception) -> None:
         self.failures = list(failures)
@@ -49,6 +54,9 @@ class Log:
 
     def generation_of(self, base: int) -> int:
         return 0
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        return self.epoch_end
 
     def sealed_segments(self, base: int) -> list[Any]:
         if self.failures:
@@ -66,7 +74,7 @@ class Log:
         if self.failures:
             raise self.failures.pop()
         self.adopted = segments
-        return []
+        return list(self.refused)
 
 
 class Store:
@@ -76,6 +84,7 @@ class Store:
         """swapped_at: the number of the look at which a segment has been rewritten."""
         self.failures = failures
         self._swapped_at = swapped_at
+        self.segments: tuple[SegmentRow, ...] = ()
 
     def raised_log_starts(self, leader: int) -> dict[Any, int]:
         return {}
@@ -85,7 +94,7 @@ class Store:
         return SimpleNamespace(position="now", rows=[REWRITTEN]) if self._swapped_at < 0 and since is None else None
 
     def load_segments(self, topic: str | None = None) -> list[Any]:
-        return []
+        return list(self.segments)
 
     def load_partitions(self) -> list[Any]:
         if self.failures:
@@ -173,6 +182,56 @@ def test_segments_of_a_log_that_could_not_be_read_are_published_later() -> None:
         reporter.partition_removed(resigned)
         compare_again()
         assert not reporter._uncompared
+
+    asyncio.run(run())
+
+
+def row(base_offset: int, next_offset: int, *, generation: int = 0, broker: int = 1) -> SegmentRow:
+    place = segment_row(
+        "clicks", base=base_offset, size=next_offset - base_offset, generation=generation, broker=broker
+    )
+    return replace(place, topic_id=str(TOPIC.topic_id))
+
+
+@pytest.mark.parametrize("epoch_end", [(0, 10), (0, 20), (-1, -1)])
+def test_rows_of_records_that_an_unclean_election_has_lost_are_gone(epoch_end: tuple[int, int]) -> None:
+    """The log of two segments ends at 20. What another leader has published ends where this one began, or else was lost."""
+
+    async def run() -> None:
+        store = Store(failures=0)
+        store.segments = (row(0, 10), row(5, 15), row(10, 20, generation=1), row(15, 25), row(20, 30, generation=1))
+        reporter, (look, _) = begun(store)
+        partition = new_partition()
+        partition.log.epoch_end = epoch_end
+        partition.log.sealed_base_offsets = ()
+        reporter.partition_added(partition)
+        await look()
+        await asyncio.sleep(0)
+        lost = [0, 5, 15, 20] if epoch_end == (0, 10) else [0, 15, 20]  # 0: a job has raised the log start to 10
+        assert sorted(key.base_offset for key in reporter.changes.report().removed) == lost
+
+    asyncio.run(run())
+
+
+def test_what_was_rewritten_to_segments_that_a_log_refuses_is_published_again() -> None:
+    async def run() -> None:
+        store = Store(failures=0, swapped_at=2)
+        reporter, (look, _) = begun(store)
+        partition = new_partition()
+        partition.log.sealed_base_offsets = (0,)
+        reporter.partition_added(partition)
+        store.segments = (reporter._segments_of(partition).row(SEALED),)
+        await look()
+        await asyncio.sleep(0)
+        assert not reporter.changes.report().sealed
+        store.segments = ()
+        partition.log.refused = (REWRITTEN,)
+        for _ in range(2):
+            await look()
+            await asyncio.sleep(0)
+        report = reporter.changes.report()
+        assert [(each.base_offset, each.generation) for each in report.removed] == [(0, 1)]
+        assert [(each.base_offset, each.generation) for each in report.sealed] == [(0, 0)]
 
     asyncio.run(run())
 
