@@ -1,6 +1,6 @@
 """One client in a process of its own: sends records as fast as it can. Of a round it prints the seconds, and those of processors.
 
-`python -m benchmarks.client_process CLIENT SERVERS TOPIC RECORDS`. A line on standard input starts a round.
+`python -m benchmarks.client_process CLIENT SERVERS RECORDS`. A topic on a line of standard input starts a round there.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from benchmarks.client_readers import READERS
 from benchmarks.prepared_requests import prepared_requests
@@ -20,22 +21,28 @@ WAIT_S = 120
 
 Round = Callable[[], None]
 """Sends the records of a round, and returns when all are acknowledged."""
+Client = Callable[[str], Round]
+"""Returns the round for a topic, of which the client knows where it is then."""
 
 
-def kafkalake_send(servers: str, topic: str, records: int) -> Round:
+def kafkalake_send(servers: str, records: int) -> Client:
     from kafkalake import Producer
 
     producer = Producer(bootstrap_servers=servers, linger_ms=LINGER_MS)
 
-    def send() -> None:
-        for _ in range(records):
-            producer.send(topic, VALUE)
-        producer.flush(WAIT_S)
+    def begin(topic: str) -> Round:
+        def send() -> None:
+            for _ in range(records):
+                producer.send(topic, VALUE)
+            producer.flush(WAIT_S)
 
-    return send
+        producer.partitions_for(topic)
+        return send
+
+    return begin
 
 
-def kafkalake_send_arrow(servers: str, topic: str, records: int) -> Round:
+def kafkalake_send_arrow(servers: str, records: int) -> Client:
     import pyarrow as pa
 
     from kafkalake import Producer
@@ -43,63 +50,82 @@ def kafkalake_send_arrow(servers: str, topic: str, records: int) -> Round:
     producer = Producer(bootstrap_servers=servers, linger_ms=LINGER_MS)
     rows = pa.record_batch({"value": pa.array([VALUE] * ARROW_ROWS, pa.binary())})
 
-    def send() -> None:
-        for start in range(0, records, ARROW_ROWS):
-            producer.send_arrow(topic, rows.slice(0, min(ARROW_ROWS, records - start)))
-        producer.flush(WAIT_S)
+    def begin(topic: str) -> Round:
+        def send() -> None:
+            for start in range(0, records, ARROW_ROWS):
+                producer.send_arrow(topic, rows.slice(0, min(ARROW_ROWS, records - start)))
+            producer.flush(WAIT_S)
 
-    return send
+        producer.partitions_for(topic)
+        return send
+
+    return begin
 
 
-def kafka_python(servers: str, topic: str, records: int) -> Round:
+def kafka_python(servers: str, records: int) -> Client:
     from kafka import KafkaProducer
 
     producer = KafkaProducer(bootstrap_servers=servers, acks="all", linger_ms=LINGER_MS)
 
-    def send() -> None:
-        for _ in range(records):
-            producer.send(topic, VALUE)
-        producer.flush(WAIT_S)
+    def begin(topic: str) -> Round:
+        def send() -> None:
+            for _ in range(records):
+                producer.send(topic, VALUE)
+            producer.flush(WAIT_S)
 
-    return send
+        producer.partitions_for(topic)
+        return send
+
+    return begin
 
 
-def aiokafka(servers: str, topic: str, records: int) -> Round:
+def aiokafka(servers: str, records: int) -> Client:
     from aiokafka import AIOKafkaProducer
 
     loop = asyncio.new_event_loop()
+
+    def run(work: Coroutine[Any, Any, Any]) -> Any:
+        return loop.run_until_complete(work)
 
     async def start() -> AIOKafkaProducer:
         producer = AIOKafkaProducer(bootstrap_servers=servers, acks="all", linger_ms=LINGER_MS)
         await producer.start()
         return producer
 
-    producer = loop.run_until_complete(start())
+    producer = run(start())
 
-    async def send() -> None:
+    async def send(topic: str) -> None:
         for _ in range(records):
             await producer.send(topic, VALUE)
         await producer.flush()
 
-    return lambda: loop.run_until_complete(send())
+    def begin(topic: str) -> Round:
+        run(producer.partitions_for(topic))
+        return lambda: run(send(topic))
+
+    return begin
 
 
-def confluent_kafka(servers: str, topic: str, records: int) -> Round:
+def confluent_kafka(servers: str, records: int) -> Client:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": servers, "linger.ms": LINGER_MS, "acks": "all"})
 
-    def send() -> None:
-        for _ in range(records):
-            while True:
-                try:
-                    producer.produce(topic, VALUE)
-                    break
-                except BufferError:
-                    producer.poll(0.01)
-        producer.flush(WAIT_S)
+    def begin(topic: str) -> Round:
+        def send() -> None:
+            for _ in range(records):
+                while True:
+                    try:
+                        producer.produce(topic, VALUE)
+                        break
+                    except BufferError:
+                        producer.poll(0.01)
+            producer.flush(WAIT_S)
 
-    return send
+        producer.list_topics(topic)
+        return send
+
+    return begin
 
 
 CLIENTS = {
@@ -109,11 +135,12 @@ CLIENTS = {
 
 
 def main() -> None:
-    name, servers, topic, records = sys.argv[1:5]
-    send = (CLIENTS | READERS)[name](servers, topic, int(records))
-    for _ in sys.stdin:
+    name, servers, records = sys.argv[1:4]
+    client = (CLIENTS | READERS)[name](servers, int(records))
+    for line in sys.stdin:
+        work = client(line.strip())
         began, worked = time.perf_counter(), time.process_time()
-        send()
+        work()
         print(time.perf_counter() - began, time.process_time() - worked, flush=True)
 
 

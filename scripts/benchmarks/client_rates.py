@@ -17,6 +17,7 @@ from types import TracebackType
 from kafka_reference import BrokerProcess, create_topic
 
 from benchmarks import client_memory
+from benchmarks.passing_topics import REMOVING, passing_topic
 from benchmarks.plan import Plan, costing, progress
 from benchmarks.rows import Cost, Row, number
 
@@ -39,8 +40,8 @@ class Case:
 class ClientProcess:
     """A client that waits for rounds."""
 
-    def __init__(self, name: str, servers: str, topic: str, records: int) -> None:
-        command = [sys.executable, "-m", "benchmarks.client_process", name, servers, topic, str(records)]
+    def __init__(self, name: str, servers: str, records: int) -> None:
+        command = [sys.executable, "-m", "benchmarks.client_process", name, servers, str(records)]
         self._records = records
         self.by_processor: list[float] = []
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -58,10 +59,10 @@ class ClientProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
 
-    def round(self) -> float:
+    def round(self, topic: str) -> float:
         """Return the records a second of a round. Those of a second of processor time are kept in `by_processor`."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write("\n")
+        self._process.stdin.write(f"{topic}\n")
         self._process.stdin.flush()
         seconds, worked = map(float, self._process.stdout.readline().split())
         self.by_processor.append(self._records / worked)
@@ -104,7 +105,7 @@ def measure(plan: Plan) -> Iterator[Row]:
         yield client_memory.measure(plan)
     if not any(plan.wants(case.key) for case in (*cases, *reading)):
         return
-    with plan.brokers() as brokers:
+    with plan.brokers(REMOVING) as brokers:
         for broker in brokers:
             for case in cases:
                 if plan.wants(case.key):
@@ -115,14 +116,16 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 
 def _row(plan: Plan, broker: BrokerProcess, case: Case) -> Row:
-    """Each sends a round to warm the broker, then they take turns. Dirty pages go to the disk before each, as in `take_turns`."""
+    """Each sends a round to warm the broker, then they take turns. Dirty pages go to the disk before each, as in `take_turns`.
+
+    Each turn has a topic of its own (`passing_topic`).
+    """
     key = f"{case.key}-{case.theirs.replace('_', '-')}-on-{broker.name}"
     progress(key)
-    create_topic(broker, key, partitions=plan.partitions)
     cost = Cost("M records")
     with contextlib.ExitStack() as stack:
         clients = [
-            (stack.enter_context(ClientProcess(name, broker.bootstrap_servers, key, records)), records)
+            (stack.enter_context(ClientProcess(name, broker.bootstrap_servers, records)), records)
             for name, records in (
                 (case.ours, case.records_of_ours),
                 (case.theirs, case.records_of_theirs),
@@ -132,12 +135,14 @@ def _row(plan: Plan, broker: BrokerProcess, case: Case) -> Row:
         ]
         figures: list[list[float]] = [[] for _ in clients]
         for client, _ in clients:
-            client.round()
+            with passing_topic(broker, key, plan.partitions) as topic:
+                client.round(topic)
         for _ in range(plan.rounds):
             for (client, records), rates in zip(clients, figures, strict=True):
-                os.sync()
-                with costing(cost, broker, records / 1e6):
-                    rates.append(client.round())
+                with passing_topic(broker, key, plan.partitions) as topic:
+                    os.sync()
+                    with costing(cost, broker, records / 1e6):
+                        rates.append(client.round(topic))
         work = [client.by_processor[1:] for client, _ in clients]
     row = compared(key, case, broker.name, (figures[0], work[0]), (figures[1], work[1]))
     return _bounded(row, figures[2], cost.seconds[broker.name][2::3]) if case.bound else row
@@ -160,19 +165,19 @@ def _read_row(plan: Plan, broker: BrokerProcess, case: Case) -> Row:
     progress(key)
     create_topic(broker, key, partitions=1)
     servers = broker.bootstrap_servers
-    with ClientProcess("kafkalake_send", servers, key, case.records_of_ours) as writer:
-        writer.round()
+    with ClientProcess("kafkalake_send", servers, case.records_of_ours) as writer:
+        writer.round(key)
     ours: list[float] = []
     theirs: list[float] = []
     with (
-        ClientProcess(case.ours, servers, key, case.records_of_ours) as own,
-        ClientProcess(case.theirs, servers, key, case.records_of_theirs) as other,
+        ClientProcess(case.ours, servers, case.records_of_ours) as own,
+        ClientProcess(case.theirs, servers, case.records_of_theirs) as other,
     ):
-        own.round()
-        other.round()
+        own.round(key)
+        other.round(key)
         for _ in range(plan.rounds):
-            ours.append(own.round())
-            theirs.append(other.round())
+            ours.append(own.round(key))
+            theirs.append(other.round(key))
         own_work, other_work = own.by_processor[1:], other.by_processor[1:]
     return compared(key, case, broker.name, (ours, own_work), (theirs, other_work))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import cache
 
 Round = Callable[[], None]
+Client = Callable[[str], Round]
 WAIT_S = 1.0
 BATCH = 10_000
 
@@ -93,7 +95,16 @@ def confluent_kafka_consume(servers: str, topic: str, records: int) -> Round:
     return read
 
 
+def _of_topic(reader: Callable[[str, str, int], Round]) -> Callable[[str, int], Client]:
+    """Return the client that makes a reader for the topic of its first round, and reads that again in each."""
+
+    def client(servers: str, records: int) -> Client:
+        return cache(lambda topic: reader(servers, topic, records))
+
+    return client
+
+
 READERS = {
-    each.__name__: each
+    each.__name__: _of_topic(each)
     for each in (kafkalake_poll, kafkalake_poll_arrow, kafka_python_poll, aiokafka_poll, confluent_kafka_consume)
 }

@@ -88,18 +88,6 @@ def create_replicated(cluster: Cluster, topic: str, partitions: int = 1, **confi
     wait_for_isr(cluster, topic)
 
 
-def delete_topic(cluster: Cluster, topic: str) -> None:
-    """Delete a topic, and wait until its files are gone, which takes `log.segment.delete.delay.ms`."""
-    client = admin(cluster)  # which has to live as long as its futures
-    client.delete_topics([topic])[topic].result(TIMEOUT_S)
-    wait_until(lambda: not any(_has_directory(broker, topic) for broker in cluster.brokers))
-
-
-def _has_directory(broker: BrokerProcess, topic: str) -> bool:
-    logs = broker.lake / "logs" if isinstance(broker, Kafkalake) else broker.directory / "data"
-    return any(logs.glob(f"**/{topic}-*"))
-
-
 def admin(cluster: Cluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
 

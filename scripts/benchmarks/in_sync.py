@@ -5,7 +5,6 @@ Three brokers of each kind, three replicas. Their sessions are long, so that a s
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import statistics
@@ -17,16 +16,17 @@ from kafka_reference import BrokerProcess, Cluster
 
 from benchmarks import kafka_tools
 from benchmarks.clusters import (
+    DURABLE,
     RECORD_BYTES,
     clusters,
     controller_id,
     create_replicated,
-    delete_topic,
     followers,
     leader,
     wait_for_isr,
     work_on,
 )
+from benchmarks.passing_topics import REMOVING, passing_topic
 from benchmarks.plan import Plan, progress, take_turns
 from benchmarks.rows import Row, compare_times, limited
 
@@ -35,8 +35,7 @@ LAG_SETTINGS = {
     "replica.lag.time.max.ms": str(LAG_MS),
     "broker.heartbeat.interval.ms": "2000",
     "broker.session.timeout.ms": "20000",
-    "log.initial.task.delay.ms": "1000",
-    "log.segment.delete.delay.ms": "1000",
+    **REMOVING,
 }
 LARGE = {"batch.size": "262144", "linger.ms": "10"}
 
@@ -85,24 +84,17 @@ def _isr_changes(plan: Plan, pair: tuple[Cluster, Cluster]) -> list[Row]:
 
 
 def _follower_cost(plan: Plan, pair: tuple[Cluster, Cluster]) -> Row:
-    """The processor time of a follower beside that of the leader, which appends and serves two of them, of one partition.
-
-    Each turn has a topic of its own and removes it, so that its files lie in memory that the turns before have used. A virtual
-    machine may have given other memory back: the first to write there pays up to 2 s a GB, a leader and a follower the same.
-    """
+    """The processor time of a follower beside that of the leader, which appends and serves two of them, of one partition."""
     name, records = "follower-cpu", plan.size(3_000_000, 300_000)
     seconds: dict[str, dict[str, list[float]]] = {cluster.name: {"leader": [], "follower": []} for cluster in pair}
-    numbers = itertools.count()
 
     def produce(cluster: Cluster) -> tuple[float, float]:
         """Return the seconds of the leader, and of a follower."""
-        topic = f"{name}-{next(numbers)}"
-        create_replicated(cluster, topic)
-        leads, following = leader(cluster, topic), followers(cluster, topic)
-        before = {broker: _processor_seconds(broker) for broker in (leads, *following)}
-        kafka_tools.produce(cluster.bootstrap_servers, topic, records=records, settings=LARGE)
-        spent = {broker: _processor_seconds(broker) - before[broker] for broker in before}
-        delete_topic(cluster, topic)
+        with passing_topic(cluster, name, **DURABLE) as topic:
+            leads, following = leader(cluster, topic), followers(cluster, topic)
+            before = {broker: _processor_seconds(broker) for broker in (leads, *following)}
+            kafka_tools.produce(cluster.bootstrap_servers, topic, records=records, settings=LARGE)
+            spent = {broker: _processor_seconds(broker) - before[broker] for broker in before}
         return spent[leads], statistics.mean(spent[broker] for broker in following)
 
     def work(cluster: Cluster) -> float:

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -44,16 +44,28 @@ class Plan:
         return quick if self.quick else full
 
     @contextlib.contextmanager
-    def brokers(self, *, start_timeout_s: float = 60) -> Iterator[tuple[Kafkalake, ApacheKafka]]:
-        """Both brokers, running, with their data in a directory of this measure that is removed at the end."""
+    def brokers(
+        self, settings: Mapping[str, str] | None = None, *, start_timeout_s: float = 60
+    ) -> Iterator[tuple[Kafkalake, ApacheKafka]]:
+        """Both brokers, running, with their data in a directory of this measure that is removed at the end.
+
+        settings: those of both kinds.
+        """
+        of_both = dict(settings or {})
         with tempfile.TemporaryDirectory(
             prefix="kafkalake-benchmark-", dir=self.directory, ignore_cleanup_errors=True
         ) as d:
             ours = Kafkalake(
-                directory=Path(d) / "kafkalake", settings=dict(self.settings), start_timeout_s=start_timeout_s
+                directory=Path(d) / "kafkalake",
+                settings=of_both | dict(self.settings),
+                start_timeout_s=start_timeout_s,
             )
             theirs = ApacheKafka(
-                Path(d) / "apache-kafka", heap=APACHE_KAFKA_HEAP, jvm=PERFORMANCE_JVM, start_timeout_s=start_timeout_s
+                Path(d) / "apache-kafka",
+                settings=of_both,
+                heap=APACHE_KAFKA_HEAP,
+                jvm=PERFORMANCE_JVM,
+                start_timeout_s=start_timeout_s,
             )
             with ours, theirs:
                 yield ours, theirs

@@ -59,7 +59,11 @@ class PreparedRequests:
         return found
 
 
-def prepared_requests(servers: str, topic: str, records: int) -> Callable[[], None]:
-    """A round of `benchmarks.client_process`: 100-byte values in prepared requests."""
-    prepared = PreparedRequests(servers, topic, bytes(100))
-    return lambda: prepared.send(records // ROWS)
+def prepared_requests(servers: str, records: int) -> Callable[[str], Callable[[], None]]:
+    """A client of `benchmarks.client_process`: 100-byte values in prepared requests."""
+
+    def begin(topic: str) -> Callable[[], None]:
+        prepared = PreparedRequests(servers, topic, bytes(100))
+        return lambda: prepared.send(records // ROWS)
+
+    return begin
