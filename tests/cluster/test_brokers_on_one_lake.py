@@ -344,7 +344,7 @@ def test_jobs_and_verification_work_on_the_logs_of_all_brokers(brokers: list[Kaf
     wait_until(lambda: sorted(leaders(brokers[1], topic)) == [0, 0, 1, 1, 2, 2])
     for number in range(4):
         produce(brokers[number % BROKERS], topic, [b"%d-%d" % (number, index) + b"x" * 100 for index in range(3_000)])
-    wait_until(lambda: sealed_partitions(lake, topic) == set(range(6)))
+    wait_until(lambda: min(sealed_segments(lake, topic)[each] for each in range(6)) >= 3)  # two are more than stay
     removed = command("jobs", "run", "retention", "--lake", str(lake))
     assert {f"{topic}-{index}" for index in range(6)} <= {line.split()[0] for line in removed.splitlines() if line}
     rows = topic_reader(lake, topic).read_all()
@@ -356,9 +356,9 @@ def test_jobs_and_verification_work_on_the_logs_of_all_brokers(brokers: list[Kaf
     assert "No problems" in command("log", "verify", str(lake))
 
 
-def sealed_partitions(lake: Path, topic: str) -> set[int]:
-    """Return the partitions with a segment that is published."""
-    return {row.partition for row in DeltaMetadataStore(lake, create=False).load_segments(topic)}
+def sealed_segments(lake: Path, topic: str) -> Counter[int]:
+    """Return the number of published segments of each partition."""
+    return Counter(row.partition for row in DeltaMetadataStore(lake, create=False).load_segments(topic))
 
 
 def command(*arguments: str) -> str:
