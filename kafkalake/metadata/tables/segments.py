@@ -174,8 +174,7 @@ class SegmentFiles:
             & (pc.field("base_offset") <= max(row.base_offset for row in rows))
             & (pc.field("next_offset") > min(row.base_offset for row in rows))
         )
-        tables = [self._table.rows(file).filter(concerned) for file in self._table.files()]
-        known = [row for table in tables if table.num_rows for row in from_table(SegmentRow, table)]
+        known = from_table(SegmentRow, self._table.read().filter(concerned))
         newer = [row for row in known if row.key not in removed and row.key not in added]
         newer += [row for row in rows if row.generation > 0]
         return [row.key for row in rows if any(other.replaces(row) for other in newer)]
