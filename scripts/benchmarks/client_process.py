@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
-from benchmarks.client_readers import READERS
+from benchmarks.client_readers import READERS, Client, Round
 from benchmarks.prepared_requests import prepared_requests
 
 VALUE = bytes(100)
@@ -19,16 +19,9 @@ ARROW_ROWS = 100_000
 LINGER_MS = 5
 WAIT_S = 120
 
-Round = Callable[[], None]
-"""Sends the records of a round, and returns when all are acknowledged."""
-Client = Callable[[str], Round]
-"""Returns the round for a topic, of which the client knows where it is then."""
 
-
-def kafkalake_send(servers: str, records: int) -> Client:
-    from kafkalake import Producer
-
-    producer = Producer(bootstrap_servers=servers, linger_ms=LINGER_MS)
+def _sending(producer: Any, records: int) -> Client:
+    """Return the client of a producer that has the methods of Kafka's."""
 
     def begin(topic: str) -> Round:
         def send() -> None:
@@ -40,6 +33,12 @@ def kafkalake_send(servers: str, records: int) -> Client:
         return send
 
     return begin
+
+
+def kafkalake_send(servers: str, records: int) -> Client:
+    from kafkalake import Producer
+
+    return _sending(Producer(bootstrap_servers=servers, linger_ms=LINGER_MS), records)
 
 
 def kafkalake_send_arrow(servers: str, records: int) -> Client:
@@ -65,18 +64,7 @@ def kafkalake_send_arrow(servers: str, records: int) -> Client:
 def kafka_python(servers: str, records: int) -> Client:
     from kafka import KafkaProducer
 
-    producer = KafkaProducer(bootstrap_servers=servers, acks="all", linger_ms=LINGER_MS)
-
-    def begin(topic: str) -> Round:
-        def send() -> None:
-            for _ in range(records):
-                producer.send(topic, VALUE)
-            producer.flush(WAIT_S)
-
-        producer.partitions_for(topic)
-        return send
-
-    return begin
+    return _sending(KafkaProducer(bootstrap_servers=servers, acks="all", linger_ms=LINGER_MS), records)
 
 
 def aiokafka(servers: str, records: int) -> Client:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from functools import cache
 
 Round = Callable[[], None]
+"""Sends or reads the records of a round, and returns when all are acknowledged, or there."""
 Client = Callable[[str], Round]
+"""Returns the round for a topic, of which the client knows where it is then."""
 WAIT_S = 1.0
 BATCH = 10_000
 

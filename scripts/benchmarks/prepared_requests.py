@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
 
+from benchmarks.client_readers import Client, Round
 from kafkalake.record.build import build_batch
 from kafkalake.wire.messages.records import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkalake.wire.produce_encoding import encode_produce
@@ -59,10 +59,10 @@ class PreparedRequests:
         return found
 
 
-def prepared_requests(servers: str, records: int) -> Callable[[str], Callable[[], None]]:
+def prepared_requests(servers: str, records: int) -> Client:
     """A client of `benchmarks.client_process`: 100-byte values in prepared requests."""
 
-    def begin(topic: str) -> Callable[[], None]:
+    def begin(topic: str) -> Round:
         prepared = PreparedRequests(servers, topic, bytes(100))
         return lambda: prepared.send(records // ROWS)
 
