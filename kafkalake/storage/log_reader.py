@@ -114,6 +114,14 @@ class LogReader:
         return list(self._segments.listed.bases)
 
     @property
+    def segment_borders(self) -> list[int]:
+        """The offsets at which the segments begin, the active one too, and the log end, ascending. Opens no file."""
+        with self._access.lock:
+            listed = self._segments.listed
+            active = [] if listed.active is None else [listed.active.base_offset]
+            return [*listed.bases, *active, self._state.log_end_offset]
+
+    @property
     def generations(self) -> Mapping[int, int]:
         """The generations of the sealed segments rewritten by jobs, by base offset."""
         return self._segments.listed.generations

@@ -17,7 +17,7 @@ from uuid import UUID
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topics
-from kafkalake.broker.publishing.reconcile import Repair, reconcile
+from kafkalake.broker.publishing.reconcile import Repair, is_lost, reconcile
 from kafkalake.broker.publishing.unpublished import UnpublishedChanges
 from kafkalake.clock import Clock
 from kafkalake.cluster.image import NO_LEADER
@@ -294,12 +294,12 @@ class PartitionReporter:
         A row that another leader has published is gone only below the log start, or where an unclean election has lost records:
         this replica may not have its file yet.
         """
-        on_disk = self._sealed_rows(partition, published)
-        keys, start, lost = {row.key for row in on_disk}, partition.log.log_start_offset, _lost_by_election(partition)
+        on_disk, log = self._sealed_rows(partition, published), partition.log
+        keys, start, borders = {row.key for row in on_disk}, log.log_start_offset, log.segment_borders
         mine = [
             row
             for row in published
-            if row.broker_id == self.broker_id or row.key in keys or row.next_offset <= start or lost(row)
+            if row.broker_id == self.broker_id or row.key in keys or row.next_offset <= start or is_lost(row, borders)
         ]
         return reconcile(on_disk, mine)
 
@@ -381,19 +381,6 @@ class _Segments:
 def _may_have_segments(partition: Partition) -> bool:
     """Return whether a partition is not a new one."""
     return partition.leader_epoch > 0 or bool(partition.log.sealed_base_offsets)
-
-
-def _lost_by_election(partition: Partition) -> Callable[[SegmentRow], bool]:
-    """Return whether a row that another leader has published goes beyond what this one began with.
-
-    Jobs may have rewritten segments that it has added since: those count only beyond the log end.
-    """
-    log = partition.log
-    _, began = log.end_offset_for_epoch(partition.leader_epoch - 1)
-    end = log.log_end_offset
-    if began < 0:  # nothing was appended in this epoch, or no epoch is known
-        began = end
-    return lambda row: row.next_offset > (end if row.generation else began)
 
 
 def _begin_at(partition: Partition, offset: int) -> None:

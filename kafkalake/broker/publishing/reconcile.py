@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kafkalake.metadata.tables.schemas import SegmentKey, SegmentRow
@@ -27,3 +27,13 @@ def reconcile(sealed_on_disk: Iterable[SegmentRow], published: Iterable[SegmentR
     in_delta = {row.key: row for row in published}
     missing = [row for key, row in on_disk.items() if not (key in in_delta and in_delta[key].same_content(row))]
     return Repair(tuple(missing), tuple(key for key in in_delta if key not in on_disk))
+
+
+def is_lost(row: SegmentRow, borders: Sequence[int]) -> bool:
+    """Return whether an unclean election has lost records of a row that another leader has published.
+
+    borders: where the log's segments begin, and its end. All replicas have the same, so a segment that begins elsewhere is of
+    another history. One that a job has rewritten may not be here yet: only the end counts.
+    """
+    is_elsewhere = not row.generation and row.base_offset > borders[0] and row.base_offset not in borders
+    return row.next_offset > borders[-1] or is_elsewhere

@@ -42,7 +42,7 @@ class Log:
 
     log_start_offset, last_stable_offset, high_watermark, log_end_offset = 0, 20, 20, 20
     sealed_base_offsets: tuple[int, ...] = (0, 10)
-    epoch_end = (-1, -1)
+    segment_borders = (0, 10, 20)
     refused: tuple[Any, ...] = ()
 
     def __init__(self, *failures: Exception) -> None:
@@ -54,9 +54,6 @@ class Log:
 
     def generation_of(self, base: int) -> int:
         return 0
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        return self.epoch_end
 
     def sealed_segments(self, base: int) -> list[Any]:
         if self.failures:
@@ -193,22 +190,25 @@ def row(base_offset: int, next_offset: int, *, generation: int = 0, broker: int 
     return replace(place, topic_id=str(TOPIC.topic_id))
 
 
-@pytest.mark.parametrize("epoch_end", [(0, 10), (0, 20), (-1, -1)])
-def test_rows_of_records_that_an_unclean_election_has_lost_are_gone(epoch_end: tuple[int, int]) -> None:
-    """The log of two segments ends at 20. What another leader has published ends where this one began, or else was lost."""
+def test_rows_of_records_that_an_unclean_election_has_lost_are_gone() -> None:
+    """The log's segments begin at 10, 20 and 30. It ends at 40, also if it has gone on since the election."""
 
     async def run() -> None:
         store = Store(failures=0)
-        store.segments = (row(0, 10), row(5, 15), row(10, 20, generation=1), row(15, 25), row(20, 30, generation=1))
+        kept = (row(5, 10), row(8, 20), row(10, 20), row(20, 30), row(15, 35, generation=1))
+        lost = (row(15, 20), row(25, 35), row(35, 45), row(30, 45), row(40, 50), row(20, 50, generation=1))
+        store.segments = (*kept, *lost)
         reporter, (look, _) = begun(store)
         partition = new_partition()
-        partition.log.epoch_end = epoch_end
+        partition.log.segment_borders = (10, 20, 30, 40)
         partition.log.sealed_base_offsets = ()
         reporter.partition_added(partition)
         await look()
         await asyncio.sleep(0)
-        lost = [0, 5, 15, 20] if epoch_end == (0, 10) else [0, 15, 20]  # 0: a job has raised the log start to 10
-        assert sorted(key.base_offset for key in reporter.changes.report().removed) == lost
+        removed = set(reporter.changes.report().removed)
+        assert removed == {row.key for row in (kept[0], *lost)}, (
+            "and the one before the log start, which a job has raised"
+        )
 
     asyncio.run(run())
 
