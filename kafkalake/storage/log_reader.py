@@ -115,11 +115,10 @@ class LogReader:
 
     @property
     def segment_borders(self) -> list[int]:
-        """The offsets at which the segments begin, the active one too, and the log end, ascending. Opens no file."""
+        """The offsets at which the sealed segments and the active or next one begin, and the log end, ascending. Opens no file."""
         with self._access.lock:
-            listed = self._segments.listed
-            active = [] if listed.active is None else [listed.active.base_offset]
-            return [*listed.bases, *active, self._state.log_end_offset]
+            listed, end = self._segments.listed, self._state.log_end_offset
+            return [*listed.bases, end if listed.active is None else listed.active.base_offset, end]
 
     @property
     def generations(self) -> Mapping[int, int]:

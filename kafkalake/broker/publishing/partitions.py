@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,7 @@ from uuid import UUID
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topics
-from kafkalake.broker.publishing.reconcile import Repair, is_lost, reconcile
+from kafkalake.broker.publishing.reconcile import Repair, lost_rows, reconcile
 from kafkalake.broker.publishing.unpublished import UnpublishedChanges
 from kafkalake.clock import Clock
 from kafkalake.cluster.image import NO_LEADER
@@ -294,19 +294,19 @@ class PartitionReporter:
         A row that another leader has published is gone only below the log start, or where an unclean election has lost records:
         this replica may not have its file yet.
         """
-        on_disk, log = self._sealed_rows(partition, published), partition.log
-        keys, start, borders = {row.key for row in on_disk}, log.log_start_offset, log.segment_borders
+        start = partition.log.log_start_offset
+        borders = partition.log.segment_borders
+        lost = lost_rows(published, borders)
+        on_disk = self._sealed_rows(partition, set(borders[:-2]), [row for row in published if row.key not in lost])
+        keys = lost.keys() | {row.key for row in on_disk}
         mine = [
-            row
-            for row in published
-            if row.broker_id == self.broker_id or row.key in keys or row.next_offset <= start or is_lost(row, borders)
+            row for row in published if row.broker_id == self.broker_id or row.key in keys or row.next_offset <= start
         ]
         return reconcile(on_disk, mine)
 
-    def _sealed_rows(self, partition: Partition, published: Iterable[SegmentRow]) -> list[SegmentRow]:
+    def _sealed_rows(self, partition: Partition, bases: Set[int], published: Iterable[SegmentRow]) -> list[SegmentRow]:
         """Return rows of a partition's sealed segments: the published rows where there are any, the others read from the files."""
         log = partition.log
-        bases = set(log.sealed_base_offsets)
         known = {
             row.base_offset: row
             for row in published

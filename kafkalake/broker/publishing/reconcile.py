@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kafkalake.metadata.tables.schemas import SegmentKey, SegmentRow
 
@@ -29,11 +30,18 @@ def reconcile(sealed_on_disk: Iterable[SegmentRow], published: Iterable[SegmentR
     return Repair(tuple(missing), tuple(key for key in in_delta if key not in on_disk))
 
 
-def is_lost(row: SegmentRow, borders: Sequence[int]) -> bool:
-    """Return whether an unclean election has lost records of a row that another leader has published.
+def lost_rows(published: Iterable[SegmentRow], borders: Sequence[int]) -> dict[SegmentKey, SegmentRow]:
+    """Return the rows of records that an unclean election has lost, by key.
 
-    borders: where the log's segments begin, and its end. All replicas have the same, so a segment that begins elsewhere is of
-    another history. One that a job has rewritten may not be here yet: only the end counts.
+    borders: as `LogReader.segment_borders`. All replicas have the same, so a segment that begins or ends elsewhere is of another
+    history. One that a job has rewritten may not be here yet: only the log end counts, as for the active segment, which goes on.
     """
-    is_elsewhere = not row.generation and row.base_offset > borders[0] and row.base_offset not in borders
-    return row.next_offset > borders[-1] or is_elsewhere
+    *sealed, active, end = borders
+    ends = dict(pairwise((*sealed, active)))
+
+    def is_lost(row: SegmentRow) -> bool:
+        if row.generation or row.base_offset < borders[0] or row.base_offset == active:
+            return row.next_offset > end
+        return ends.get(row.base_offset) != row.next_offset
+
+    return {row.key: row for row in published if is_lost(row)}

@@ -42,7 +42,7 @@ class Log:
 
     log_start_offset, last_stable_offset, high_watermark, log_end_offset = 0, 20, 20, 20
     sealed_base_offsets: tuple[int, ...] = (0, 10)
-    segment_borders = (0, 10, 20)
+    segment_borders = (0, 10, 20, 20)
     refused: tuple[Any, ...] = ()
 
     def __init__(self, *failures: Exception) -> None:
@@ -191,17 +191,17 @@ def row(base_offset: int, next_offset: int, *, generation: int = 0, broker: int 
 
 
 def test_rows_of_records_that_an_unclean_election_has_lost_are_gone() -> None:
-    """The log's segments begin at 10, 20 and 30. It ends at 40, also if it has gone on since the election."""
+    """The log's segments begin at 10, 20 and 30, where the active one does. It ends at 40, also if it has gone on since then."""
 
     async def run() -> None:
         store = Store(failures=0)
-        kept = (row(5, 10), row(8, 20), row(10, 20), row(20, 30), row(15, 35, generation=1))
-        lost = (row(15, 20), row(25, 35), row(35, 45), row(30, 45), row(40, 50), row(20, 50, generation=1))
+        kept = (row(5, 10), row(8, 20), row(20, 30), row(30, 35), row(15, 35, generation=1))
+        lost = (row(15, 20), row(25, 35), row(10, 30), row(30, 45), row(40, 50), row(20, 50, generation=1))
         store.segments = (*kept, *lost)
         reporter, (look, _) = begun(store)
         partition = new_partition()
         partition.log.segment_borders = (10, 20, 30, 40)
-        partition.log.sealed_base_offsets = ()
+        partition.log.sealed_segments = lambda base: []
         reporter.partition_added(partition)
         await look()
         await asyncio.sleep(0)
@@ -213,12 +213,30 @@ def test_rows_of_records_that_an_unclean_election_has_lost_are_gone() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("broker", [0, 1])
+def test_a_segment_that_ends_elsewhere_than_the_one_an_unclean_election_has_lost_takes_its_place(broker: int) -> None:
+    """Also if the log has gone on beyond the end of the lost one. broker: which one has published that."""
+
+    async def run() -> None:
+        store = Store(failures=0)
+        store.segments = (row(0, 15, broker=broker), row(10, 20, broker=broker))
+        reporter, (look, _) = begun(store)
+        reporter.partition_added(new_partition())
+        await look()
+        await asyncio.sleep(0)
+        report = reporter.changes.report()
+        assert [(each.base_offset, each.next_offset, each.broker_id) for each in report.sealed] == [(0, 10, 0)]
+        assert not report.removed
+
+    asyncio.run(run())
+
+
 def test_what_was_rewritten_to_segments_that_a_log_refuses_is_published_again() -> None:
     async def run() -> None:
         store = Store(failures=0, swapped_at=2)
         reporter, (look, _) = begun(store)
         partition = new_partition()
-        partition.log.sealed_base_offsets = (0,)
+        partition.log.segment_borders = (0, 10, 10)
         reporter.partition_added(partition)
         store.segments = (reporter._segments_of(partition).row(SEALED),)
         await look()
