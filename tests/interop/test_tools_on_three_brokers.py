@@ -207,9 +207,9 @@ UNTIL = {
     "topic with more replicas": "(Isr: \\d,\\d,\\d.*){2}",
     "throttled": "adding",
     "throttled topic": "0:1",
-    "throttled broker": "rate=1",
+    "throttled broker": "(rate=1 sens.*){2}",
     "topic that moves": "Replicas: 1,0",
-    "other limit": "rate=2",
+    "other limit": "(rate=2 sens.*){2}",  # Apache Kafka shows the value before with the new synonym for a moment
     "topic without throttle": "^(?!.*throttled)",
     "broker without throttle": "^(?!.*throttled)",
     "verification": "is started",  # a topic that was deleted is listed for a moment

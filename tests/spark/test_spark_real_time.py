@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -16,6 +17,9 @@ from record_batches import record_batch
 from replicated_lake import ReplicatedLake
 from waiting import wait_until
 from written_lake import ABORT, COMMIT, WrittenLake
+
+from kafkalake.metadata.paths import partition_path
+from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE, encode_partition_metadata
 
 Start = Callable[..., "Query"]
 LONG = "5 minutes"
@@ -227,7 +231,21 @@ def test_a_topic_that_is_deleted_ends_the_query(lake: WrittenLake, start: Start,
         lake.create("clicks")
         lake.append_values("clicks", 0, [b"new", b"new"])
     found = query.error()
-    assert any(text in found for text in ("clicks-0: it was deleted", "belongs to another topic")), found
+    texts = "clicks-0: it was deleted", "belongs to another topic", "clicks-0: it ends at offset 0"
+    assert any(text in found for text in texts), found
+
+
+def test_a_directory_of_another_topic_of_the_name_is_no_replica(lake: WrittenLake, start: Start) -> None:
+    """As while a topic is deleted and created again, or where a broker has not deleted its directory yet."""
+    lake.create("clicks")
+    lake.append_values("clicks", 0, [b"old"])
+    query = start(lake.path)
+    wait_until(lambda: query.rows() == ["0 0 old"])
+    other = partition_path(lake.path, 1, "clicks", 0)
+    shutil.copytree(lake.directory("clicks"), other)
+    (other / PARTITION_METADATA_FILE).write_bytes(encode_partition_metadata(UUID(int=1)))
+    lake.delete_topic("clicks")
+    assert "clicks-0: it was deleted" in query.error()
 
 
 def test_a_topic_that_is_created_again_is_followed_by_the_next_batch_where_loss_is_allowed(

@@ -6,11 +6,8 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
 import java.nio.file.AccessDeniedException;
-import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import java.util.zip.CRC32C;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.LocalFileSystem;
@@ -32,7 +29,6 @@ final class SegmentFile implements Closeable {
   /** Every segment begins with the same bytes, `PREAMBLE` of `kafkalake/record/schema.py`, which no checksum covers. */
   private static final int PREAMBLE_BYTES = 488;
 
-  private static final Pattern TOPIC_ID = Pattern.compile("topic_id:\\s*([A-Za-z0-9_-]{22})\\s");
   private static final long END_OF_STREAM = 0xFFFFFFFFL;
 
   private final String path;
@@ -140,23 +136,14 @@ final class SegmentFile implements Closeable {
    */
   private void checkTopic(String topicId) throws IOException {
     Path directory = SegmentPath.of(path).getParent();
-    String text;
-    try {
-      text = Files.readString(directory.resolve("partition.metadata"));
-    } catch (NoSuchFileException error) {
-      return;
-    }
-    Matcher found = TOPIC_ID.matcher(text);
-    if (!found.find()) {
-      throw new IOException(directory + "/partition.metadata: damaged, so nobody knows which topic the records beside it belong to");
-    }
-    if (!topicId.isEmpty() && !found.group(1).equals(topicId)) {
+    String found = PartitionMetadata.readTopicId(directory);
+    if (found != null && !topicId.isEmpty() && !found.equals(topicId)) {
       throw new AnotherTopicException(
           directory
               + " belongs to another topic since the query was planned: the topic was deleted and created again (its id was "
               + topicId
               + ", and is "
-              + found.group(1)
+              + found
               + " now)");
     }
   }

@@ -83,7 +83,8 @@ final class TailSegments {
   boolean hasOtherReplica() throws IOException {
     try (DirectoryStream<Path> brokers = Files.newDirectoryStream(directory.getParent().getParent())) {
       for (Path broker : brokers) {
-        if (Files.exists(broker.resolve(directory.getFileName()).resolve(PartitionState.FILE))) {
+        Path replica = broker.resolve(directory.getFileName());
+        if (Files.exists(replica.resolve(PartitionState.FILE)) && tail.topicId().equals(PartitionMetadata.readTopicId(replica))) {
           return true;
         }
       }
