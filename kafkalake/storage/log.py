@@ -256,13 +256,14 @@ class Log(LogFollower):
         """
         self._start.move_to(offset)
 
-    def enforce_retention(self, rule: RetentionRule, committed: Mapping[str, int]) -> PartitionRetention:
-        """Remove the segments that `rule` expires and return the decision.
+    def enforce_retention(
+        self, rule: RetentionRule, committed: Mapping[str, int], end: int | None = None
+    ) -> PartitionRetention:
+        """Remove the segments that `rule` expires, also the active one, and return the decision. May run beside appends and reads.
 
-        committed: each group's committed offset, for a rule with a guard. An expired active segment is rolled first. May run in any
-        thread, beside appends and reads. Raise CorruptSegmentError on damage, KafkaStorageError if I/O fails or the log is closed.
+        committed: each group's offset, for a guard. end: what is beyond it stays. Raise CorruptSegmentError, or KafkaStorageError.
         """
-        return self._start.enforce_retention(rule, committed)
+        return self._start.enforce_retention(rule, committed, end)
 
     def adopt_rewritten(self, swapped: Sequence[RewrittenSegment]) -> list[RewrittenSegment]:
         """Replace sealed segments by these rewritten ones. The old files are deleted after `file.delete.delay.ms`.

@@ -50,10 +50,12 @@ class LogStart:
                 moved = self._move(min(offset, self._state.high_watermark), rolls=False)
             self._force(moved, keeps_last=True)
 
-    def enforce_retention(self, rule: RetentionRule, committed: Mapping[str, int]) -> PartitionRetention:
-        """Remove the segments that `rule` expires and return the decision."""
+    def enforce_retention(
+        self, rule: RetentionRule, committed: Mapping[str, int], end: int | None = None
+    ) -> PartitionRetention:
+        """Remove the segments that `rule` expires and return the decision. end: what is beyond it stays."""
         with self._moving:
-            return self._enforce(rule, committed)
+            return self._enforce(rule, committed, end)
 
     def _move(self, offset: int, *, rolls: bool = True) -> _MovedStart | None:
         """Publish `offset` as log start to readers. Return None if the log starts there or later. Deletes nothing yet."""
@@ -94,7 +96,7 @@ class LogStart:
             state.forget_epochs_before_start()
             self._segments.remove_before_start(keeps_last=keeps_last)
 
-    def _enforce(self, rule: RetentionRule, committed: Mapping[str, int]) -> PartitionRetention:
+    def _enforce(self, rule: RetentionRule, committed: Mapping[str, int], end_offset: int | None) -> PartitionRetention:
         access, state = self._access, self._state
         with access.lock:
             access.check_open()
@@ -116,7 +118,7 @@ class LogStart:
                 committed,
                 now_ms=now_ms,
                 log_start_offset=start,
-                end_offset=high_watermark,
+                end_offset=high_watermark if end_offset is None else min(high_watermark, end_offset),
                 active_bytes=active_bytes,
             )
 

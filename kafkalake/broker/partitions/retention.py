@@ -2,7 +2,8 @@
 
 `storage.retention` holds the one rule for the broker and the retention job. As in Kafka, records unread by a group are removed
 too, unless the topic has `retention.groups.guard=block`: then all coordinators are asked what their groups have committed, and its
-retention waits while one does not answer. The guard `warn` is handled by the job. The active segment is rolled and
+retention waits while one does not answer. What comes after they were asked stays until the next time: a group may have begun
+meanwhile. The guard `warn` is handled by the job. The active segment is rolled and
 removed once all its records have expired. The coordinators trim their journals themselves.
 
 A job may enforce retention concurrently: both only advance the log start, and removing a removed segment changes nothing.
@@ -31,6 +32,7 @@ async def enforce_retention(broker: Broker) -> None:
     """Enforce retention on every log. A failure in one partition is logged and retried the next time."""
     blocked = {topic.name for topic in broker.topics if topic.config.retention_groups_guard == BLOCK}
     waiting: set[str] = set()
+    ends = {each: each.log.high_watermark for each in broker.topics.partitions() if each.topic.name in blocked}
     committed: dict[TopicPartition, dict[str, int]] = {}
     if blocked:
         try:
@@ -46,9 +48,11 @@ async def enforce_retention(broker: Broker) -> None:
         rule = rule_of(partition.topic.config)
         if partition.topic.name in INTERNAL or partition.topic.name in waiting or not rule.has_limit:
             continue
-        of_groups = committed.get((partition.topic.name, partition.index), {})
+        if rule.guard == BLOCK and partition not in ends:
+            continue  # it came, or its topic's guard, after the groups were asked
+        of_groups, end = committed.get((partition.topic.name, partition.index), {}), ends.get(partition)
         try:
-            removed = await broker.run_blocking(partial(partition.log.enforce_retention, rule, of_groups))
+            removed = await broker.run_blocking(partial(partition.log.enforce_retention, rule, of_groups, end))
         except Exception as error:
             logger.error("retention failed partition=%s error=%s", partition.name, error)
             continue
