@@ -207,7 +207,7 @@ def test_a_topic_moves_to_other_brokers_under_a_throttle(cluster: Cluster, pairs
         return found
 
     wait_until(lambda: verified()["throttlesRemoved"], timeout_s=60)
-    wait_until(lambda: "leader.replication.throttled.replicas" not in settings_of(cluster, pairs))
+    wait_until(lambda: "leader.replication.throttled.replicas" not in settings_of(cluster, pairs), timeout_s=20)
     again = on(cluster, "brokers", "reassign", "verify", "-", stdin=proposed.stdout).stdout.splitlines()
     assert again[:3] == ["Status of partition reassignment:"] + [
         f"Reassignment of partition {pairs}-{index} is completed." for index in (0, 1)

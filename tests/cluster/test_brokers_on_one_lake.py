@@ -256,9 +256,9 @@ def test_a_controller_that_was_stopped_longer_than_its_session_is_refused(broker
             assert client.call("ApiVersions", 0).api_keys
         os.kill(controller.pid, signal.SIGSTOP)
         try:
-            wait_until(lambda: controller_of(brokers) in others)
+            wait_until(lambda: controller_of(brokers) in others, timeout_s=20)
             for name in (topic, kept):
-                wait_until(lambda name=name: _is_created(others, name))
+                wait_until(lambda name=name: _is_created(others, name), timeout_s=15)
             sent = [
                 client.send(api, version, **values)
                 for client, (api, version, _, values) in zip(clients, asked, strict=True)
@@ -271,7 +271,7 @@ def test_a_controller_that_was_stopped_longer_than_its_session_is_refused(broker
         ]
     assert found == [[0], [0], [0], [0], [TopicAlreadyExistsError.code]]
     later = topic_name()
-    wait_until(lambda: _is_created([controller], later))  # forwarded, or refused and asked again
+    wait_until(lambda: _is_created([controller], later), timeout_s=20)  # forwarded, or refused and asked again
     assert controller_of(brokers) in others
     for each in brokers:
         wait_until(lambda each=each: {kept, later} <= metadata(each).topics.keys())

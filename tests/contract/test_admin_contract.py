@@ -69,11 +69,11 @@ def test_a_topic_is_created_described_grown_and_deleted(admin: Admin, topic: str
     assert [(part.partition, part.replicas, part.isr) for part in info.partitions] == [(0, (0,), (0,)), (1, (0,), (0,))]
     assert exists(admin, topic)
     admin.create_partitions(topic, 5)
-    wait_until(lambda: len(admin.describe_topic(topic).partitions) == 5)
+    wait_until(lambda: len(admin.describe_topic(topic).partitions) == 5, timeout_s=10)
     with pytest.raises(InvalidPartitionsError):
         admin.create_partitions(topic, 4)
     assert admin.delete_topics([topic]) == {}
-    wait_until(lambda: not exists(admin, topic))
+    wait_until(lambda: not exists(admin, topic), timeout_s=10)
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.describe_topic(topic)
     (missing,) = admin.delete_topics([topic]).values()
@@ -112,7 +112,7 @@ def test_settings_are_set_described_and_returned_to_their_default(admin: Admin, 
 
     def alter(name: str, wanted: str, **change: object) -> None:
         admin.alter_configs(TOPIC_RESOURCE, topic, **change)  # type: ignore[arg-type]
-        wait_until(lambda: entry(name).value == wanted)
+        wait_until(lambda: entry(name).value == wanted, timeout_s=10)
 
     assert entry("retention.ms").is_default and entry("retention.ms").documentation
     alter("retention.ms", "99", set_values={"retention.ms": "99"})
@@ -128,7 +128,7 @@ def test_settings_are_set_described_and_returned_to_their_default(admin: Admin, 
     assert {"num.partitions", "log.segment.bytes", "message.max.bytes"} <= {entry.name for entry in entries}
     group = topic_name("group")
     admin.alter_configs(GROUP_RESOURCE, group, set_values={"consumer.session.timeout.ms": "45001"})
-    wait_until(lambda: _values(admin, group)["consumer.session.timeout.ms"] == "45001")
+    wait_until(lambda: _values(admin, group)["consumer.session.timeout.ms"] == "45001", timeout_s=10)
     admin.alter_configs(GROUP_RESOURCE, group, delete=["consumer.session.timeout.ms"])
 
 

@@ -238,7 +238,7 @@ def create_topic(client: WireClient, name: str, partitions: int = 1, **config: s
 
 def await_leaders(client: WireClient, topic: str, partitions: int) -> None:
     """Wait until all partitions answer: Apache Kafka acknowledges a topic before its broker leads it."""
-    wait_until(lambda: not any(leader_errors(client, topic, partitions)))
+    wait_until(lambda: not any(leader_errors(client, topic, partitions)), timeout_s=20)
 
 
 def leader_errors(client: WireClient, topic: str, partitions: int) -> list[int]:

@@ -197,7 +197,7 @@ def test_connections_per_address_are_limited(kafkalake_broker: StartBroker) -> N
                 except ConnectionError:
                     return False
 
-        wait_until(room)
+        wait_until(room, timeout_s=20)
     finally:
         for each in kept:
             each.socket.close()
@@ -212,7 +212,7 @@ def test_no_descriptor_stays_behind(broker: Kafkalake, client: WireClient, topic
             other.send("ApiVersions", 0)
         with WireClient(broker.bootstrap_servers) as half:
             half.socket.sendall(b"\0\0")
-    wait_until(lambda: process.num_fds() <= before + 2)
+    wait_until(lambda: process.num_fds() <= before + 2, timeout_s=20)
 
 
 def test_limits_of_connections_lock_nobody_out(broker: Kafkalake) -> None:

@@ -52,7 +52,7 @@ def test_a_second_broker_is_told_who_holds_the_lease(kafkalake_broker: StartBrok
 def test_a_hangup_is_a_stop_in_order(kafkalake_broker: StartBroker) -> None:
     broker = kafkalake_broker()
     os.kill(broker.pid, signal.SIGHUP)
-    wait_until(lambda: not broker.is_running())
+    wait_until(lambda: not broker.is_running(), timeout_s=20)
     assert store_of(broker.lake).load_brokers() == []
     assert "in_time=True" in broker.stderr_path.read_text()
 
@@ -159,7 +159,7 @@ class TestKill:
             ends = [0] + [row.next_offset for row in rows]
             return len(rows) >= 5 and [row.base_offset for row in rows] == ends[:-1]
 
-        wait_until(published)
+        wait_until(published, timeout_s=20)
         with WireClient(broker.bootstrap_servers) as client:
             assert fetch(client, topic, 0).high_watermark == 40
 
@@ -242,7 +242,7 @@ def test_a_broker_whose_lease_was_taken_stops_and_writes_nothing_more(
         with contextlib.suppress(LeaseHeldError):  # it has just renewed it
             store.acquire_broker(taken, replacing=row)
             break
-    wait_until(lambda: not broker.is_running())
+    wait_until(lambda: not broker.is_running(), timeout_s=20)
     assert [each.lease_id for each in store.load_brokers()] == ["another"]
     assert not [each for each in store.load_segments() if each.topic == topic]
     assert "lease lost" in broker.stderr_path.read_text()
@@ -285,8 +285,8 @@ def test_files_of_a_deleted_topic_go(kafkalake_broker: StartBroker, topic: str) 
         create_topic(client, topic, 2)
         produce(client, topic, batch([(None, b"x")]))
         client.call("DeleteTopics", 5, topic_names=[topic], timeout=10_000)
-    wait_until(lambda: not list(logs.glob(f"{topic}*")))
-    wait_until(lambda: not [row for row in store_of(broker.lake).load_partitions() if row.topic == topic])
+    wait_until(lambda: not list(logs.glob(f"{topic}*")), timeout_s=20)
+    wait_until(lambda: not [row for row in store_of(broker.lake).load_partitions() if row.topic == topic], timeout_s=20)
 
 
 def test_directories_of_no_topic_are_cleared_at_the_start(kafkalake_broker: StartBroker, topic: str) -> None:

@@ -28,4 +28,18 @@ final class PartitionMetadata {
     }
     return found.group(1);
   }
+
+  /** Throws if a directory belongs to another topic than the one with this id. Without such a file it may be of any. */
+  static void checkTopic(Path directory, String topicId) throws IOException {
+    String found = readTopicId(directory);
+    if (found != null && !found.equals(topicId)) {
+      throw new AnotherTopicException(
+          directory
+              + " belongs to another topic since the query was planned: the topic was deleted and created again (its id was "
+              + topicId
+              + ", and is "
+              + found
+              + " now)");
+    }
+  }
 }

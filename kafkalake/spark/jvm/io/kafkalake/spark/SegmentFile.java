@@ -135,16 +135,8 @@ final class SegmentFile implements Closeable {
    * Looked at when the file is open: who makes a directory names its topic before anything else is put there. A directory of 0.1 does not.
    */
   private void checkTopic(String topicId) throws IOException {
-    Path directory = SegmentPath.of(path).getParent();
-    String found = PartitionMetadata.readTopicId(directory);
-    if (found != null && !topicId.isEmpty() && !found.equals(topicId)) {
-      throw new AnotherTopicException(
-          directory
-              + " belongs to another topic since the query was planned: the topic was deleted and created again (its id was "
-              + topicId
-              + ", and is "
-              + found
-              + " now)");
+    if (!topicId.isEmpty()) {
+      PartitionMetadata.checkTopic(SegmentPath.of(path).getParent(), topicId);
     }
   }
 

@@ -103,10 +103,7 @@ final class TailReader implements SupportsRealTimeRead<InternalRow> {
     try {
       return records.next() ? records.get() : null;
     } catch (AnotherTopicException error) {
-      if (tail.failOnDataLoss()) {
-        throw error;
-      }
-      isOver = true;
+      leave(error);
       end = next;
       return null;
     }
@@ -147,6 +144,12 @@ final class TailReader implements SupportsRealTimeRead<InternalRow> {
     }
     long readable = now.readableEnd(tail.isCommitted());
     if (now.logEnd() < next) {
+      try {
+        PartitionMetadata.checkTopic(SegmentPath.of(tail.directory()), tail.topicId());
+      } catch (AnotherTopicException error) {
+        leave(error);
+        return false;
+      }
       lose(String.format("it ends at offset %d, and %d offsets of it were read", now.logEnd(), next));
       next = readable;
     } else if (now.logStart() > next) {
@@ -164,6 +167,14 @@ final class TailReader implements SupportsRealTimeRead<InternalRow> {
     records = new SegmentReader(columns, zone, slices);
     batch = null;
     this.end = end;
+  }
+
+  /** Leaves the topic that was created in the place of this one to the next batch, if loss is allowed. */
+  private void leave(AnotherTopicException error) throws AnotherTopicException {
+    if (tail.failOnDataLoss()) {
+      throw error;
+    }
+    isOver = true;
   }
 
   private void lose(String what) throws IOException {
