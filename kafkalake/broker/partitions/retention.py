@@ -3,8 +3,8 @@
 `storage.retention` holds the one rule for the broker and the retention job. As in Kafka, records unread by a group are removed
 too, unless the topic has `retention.groups.guard=block`: then all coordinators are asked what their groups have committed, and its
 retention waits while one does not answer. What comes after they were asked stays until the next time: a group may have begun
-meanwhile. The guard `warn` is handled by the job. The active segment is rolled and
-removed once all its records have expired. The coordinators trim their journals themselves.
+meanwhile. The guard `warn` is handled by the job. The active segment is rolled and removed once all its records have expired. The
+coordinators trim their journals themselves.
 
 A job may enforce retention concurrently: both only advance the log start, and removing a removed segment changes nothing.
 """
@@ -31,25 +31,26 @@ logger = logging.getLogger(__name__)
 async def enforce_retention(broker: Broker) -> None:
     """Enforce retention on every log. A failure in one partition is logged and retried the next time."""
     blocked = {topic.name for topic in broker.topics if topic.config.retention_groups_guard == BLOCK}
-    waiting: set[str] = set()
-    ends = {each: each.log.high_watermark for each in broker.topics.partitions() if each.topic.name in blocked}
+    ends: dict[Partition, int] = {}
     committed: dict[TopicPartition, dict[str, int]] = {}
     if blocked:
+        asked = [each for each in broker.topics.partitions() if each.topic.name in blocked]
+        before = {each: each.log.high_watermark for each in asked}
         try:
             committed = await broker.groups.committed.lowest(blocked)
+            ends = before
         except KafkaLakeError as error:
             logger.warning(
                 "retention of topics with retention.groups.guard=block waits: offsets of groups are not known topics=%s error=%s",
                 sorted(blocked),
                 error,
             )
-            waiting = blocked
     for partition in list(broker.topics.partitions()):
         rule = rule_of(partition.topic.config)
-        if partition.topic.name in INTERNAL or partition.topic.name in waiting or not rule.has_limit:
+        if partition.topic.name in INTERNAL or not rule.has_limit:
             continue
         if rule.guard == BLOCK and partition not in ends:
-            continue  # it came, or its topic's guard, after the groups were asked
+            continue  # nothing is known of groups, or it came, or its topic's guard, after they were asked
         of_groups, end = committed.get((partition.topic.name, partition.index), {}), ends.get(partition)
         try:
             removed = await broker.run_blocking(partial(partition.log.enforce_retention, rule, of_groups, end))
