@@ -196,7 +196,8 @@ def test_a_broker_that_is_killed_is_fenced_and_comes_back(brokers: list[Kafkalak
     controller = controller_of(brokers)
     victim = next(each for each in brokers if each is not controller)
     victim.kill()
-    wait_until(lambda: victim.broker_id not in metadata(controller).brokers)  # another one may have been late too
+    # Another one may have been late too.
+    wait_until(lambda: victim.broker_id not in metadata(controller).brokers, timeout_s=10)
     assert -1 in leaders(controller, topic)
     victim.start()
     for each in brokers:
@@ -211,7 +212,7 @@ def test_the_controller_is_killed_and_another_one_goes_on(brokers: list[Kafkalak
     others = [each for each in brokers if each is not controller]
     controller.kill()
     topic = topic_name()
-    wait_until(lambda: _is_created(others, topic))
+    wait_until(lambda: _is_created(others, topic), timeout_s=10)
     assert controller_of(brokers) in others
     controller.start()
     wait_until(lambda: len(metadata(others[0]).brokers) == BROKERS)
