@@ -43,6 +43,7 @@ class CallbackLoop(Enum):
     SENDING = "sending of answers"
     ABANDONED_REQUEST = "request of a closed connection"
     CONNECTION = "connection"
+    READ_AHEAD = "read ahead of a consumer"
     UPKEEP = "upkeep of a partition"
 
 

@@ -14,6 +14,7 @@ from kafkalake.clock import Clock
 from kafkalake.config.listener import Listener
 from kafkalake.server.authorizer import CLUSTER_NAME, AllowEverything, Authorizer, Operation, Resource
 from kafkalake.server.heap_trimmer import HeapTrimmer
+from kafkalake.server.read_ahead import ReadAhead
 from kafkalake.server.report_server import ReportServer
 from kafkalake.server.request_memory import RequestMemory
 from kafkalake.server.throttling import ClientQuotas
@@ -90,6 +91,7 @@ class ServerContext:
         self.unread_answers = UnreadAnswers(unread_max if unread_max >= 0 else memory_bytes // 8)
         self.request_memory = RequestMemory(bytes_max if bytes_max >= 0 else memory_bytes // 4)
         self.turns = Turns(loop.call_soon, clock)
+        self.read_ahead = ReadAhead(loop.call_soon)
         self._loop = loop
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="codec")
         self._tasks: set[asyncio.Task[None]] = set()

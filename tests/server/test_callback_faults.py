@@ -107,6 +107,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "shutdown.timeout.ms": "4000",
+    "fetch.wire.cache.bytes": "1200000",  # so that `older` finds its records in files
 }
 
 
@@ -163,7 +164,15 @@ def use_everything(servers: str, struck: threading.Event) -> None:
     def long_request(client: WireClient) -> None:
         client.call("FindCoordinator", 4, key_type=0, coordinator_keys=[f"g{number}" for number in range(20_000)])
 
-    for work in (two_produces, abandoned_fetch, woken_fetch, transaction, topics, settings, long_request):
+    def older(client: WireClient) -> None:
+        name = f"o{uuid.uuid4().hex[:8]}"
+        create_topic(client, name)
+        for _ in range(20):
+            produce(client, name, batch([(None, bytes(70_000))]))
+        for offset in range(3):
+            fetch(client, name, offset, max_bytes=100_000)
+
+    for work in (two_produces, abandoned_fetch, woken_fetch, transaction, topics, settings, long_request, older):
         attempt(work)
     attempt(lambda client: enter(client, f"g{uuid.uuid4().hex[:8]}"))
     attempt(lambda client: fetch(client, "t", 0, partition=2, max_wait=30, min_bytes=1 << 30))

@@ -35,6 +35,7 @@ from kafkalake.broker.partitions.fetched import (
     Fetched,
     FetchedPartition,
     Isolation,
+    StoredRead,
     StoredRecords,
     readable_end,
 )
@@ -310,7 +311,7 @@ def read_partition(
     if offset >= end_offset or (max_bytes <= 0 and not first_whole):
         return 0
     limits = max(max_bytes, 0), max(min(max_bytes, stored_max_bytes), 0)
-    size = _read_records(partition, offset, end_offset, *limits, answer, first_whole=first_whole)
+    size = _read_records(partition, offset, end_offset, *limits, isolation, answer, first_whole=first_whole)
     if committed and answer.records is not None:
         answer.aborted = [
             (each.producer_id, each.first_offset)
@@ -330,6 +331,7 @@ def _read_records(
     end_offset: int,
     max_bytes: int,
     stored_max_bytes: int,
+    isolation: Isolation,
     answer: FetchedPartition,
     *,
     first_whole: bool,
@@ -342,13 +344,22 @@ def _read_records(
         return size
     if stored_max_bytes == 0 and not first_whole:
         return 0
-    generation = partition.reads_generation
+    answer.read = StoredRead(partition, offset, stored_max_bytes, isolation)
     kept = partition.read_encoded(offset, end_offset, stored_max_bytes)
     if kept is not None and (first_whole or len(kept.records) <= stored_max_bytes):
         answer.records = CachedRecords([kept.records], len(kept.records), kept.next_offset)
+        answer.next_offset = kept.next_offset
         return len(kept.records)
-    messages = partition.log.read(offset, partition.stored_bytes_for(stored_max_bytes), end_offset)
+    stored = read_stored(answer.read, end_offset, first_whole=first_whole)
+    answer.records = stored
+    return 0 if stored is None else min(stored.messages.size_bytes, max(stored_max_bytes, 1))
+
+
+def read_stored(read: StoredRead, end_offset: int, *, first_whole: bool) -> StoredRecords | None:
+    """Return the messages of a read from files, None if there are none below `end_offset`. Raise as `Log.read`."""
+    partition, offset, max_bytes, _ = read
+    generation = partition.reads_generation
+    messages = partition.log.read(offset, partition.stored_bytes_for(max_bytes), end_offset)
     if not len(messages):
-        return 0
-    answer.records = StoredRecords(partition, generation, messages, offset, end_offset, stored_max_bytes, first_whole)
-    return min(messages.size_bytes, max(stored_max_bytes, 1))
+        return None
+    return StoredRecords(partition, generation, messages, offset, end_offset, max_bytes, first_whole)

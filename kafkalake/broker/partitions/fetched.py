@@ -12,6 +12,7 @@ from kafkalake.broker.partitions.followed_reads import ReadableReplica
 from kafkalake.broker.partitions.wire_cache import EncodedRead
 from kafkalake.cluster.replication import EpochEnd
 from kafkalake.errors import KafkaError
+from kafkalake.record import layout as at
 from kafkalake.record.message_set import MessageSet
 
 
@@ -35,6 +36,15 @@ class CachedRecords(NamedTuple):
     end_offset: int
 
 
+class StoredRead(NamedTuple):
+    """A consumer's read from files: records of `partition` from `offset` on, within `max_bytes` of batches."""
+
+    partition: ReadableReplica
+    offset: int
+    max_bytes: int
+    isolation: Isolation
+
+
 class StoredRecords(NamedTuple):
     """Messages with offsets [start_offset, end_offset), to be encoded from the batch containing the first, within `max_bytes`.
 
@@ -49,17 +59,22 @@ class StoredRecords(NamedTuple):
     max_bytes: int
     first_whole: bool
 
-    def keep(self, records: memoryview, next_offset: int, memory_bytes: int) -> None:
+    @property
+    def is_compressed(self) -> bool:
+        """Return whether batches are compressed, and must be again to be sent."""
+        return bool((self.messages.headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_COMPRESSION_MASK).any())
+
+    def keep(self, records: memoryview, next_offset: int, memory_bytes: int, *, ahead: bool = False) -> None:
         """Keep the batches, encoded within `max_bytes` and up to `next_offset`, for other consumers.
 
-        Not if the log's segments were rewritten meanwhile.
+        Not if the log's segments were rewritten meanwhile. ahead: as for `PartitionTail.keep_encoded`.
         """
         messages = self.messages
         share = (next_offset - self.start_offset) / (messages.next_offset - messages.base_offset)
         stored_bytes = int((messages.positions[-1] - messages.positions[0]) * share)
         read = EncodedRead(records, next_offset, self.end_offset, memory_bytes, stored_bytes)
         if self.partition.reads_generation == self.generation:
-            self.partition.keep_encoded(self.start_offset, self.max_bytes, read)
+            self.partition.keep_encoded(self.start_offset, self.max_bytes, read, ahead=ahead)
 
 
 @dataclass(slots=True)
@@ -79,17 +94,31 @@ class FetchedPartition:
     """The follower from which the consumer is to read instead."""
     codec: str = ""
     """The topic's `compression.type`."""
+    read: StoredRead | None = None
+    """The read from files that found the records, if it was one."""
+    next_offset: int = -1
+    """The offset after what that read found, -1 before it is encoded."""
     _encoded: tuple[memoryview, int, int] | None = field(default=None, init=False)
 
     def note_encoded(self, records: memoryview, next_offset: int, memory_bytes: int, *, may_keep: bool) -> None:
         """Take over the encoded records up to `next_offset`, as for `StoredRecords.keep`. `may_keep`: they have its limit."""
         if may_keep:
             self._encoded = records, next_offset, memory_bytes
+            self.next_offset = next_offset
 
     def keep_encoded(self) -> None:
         """Keep the encoded records for others."""
         if self._encoded is not None and isinstance(self.records, StoredRecords):
             self.records.keep(*self._encoded)
+
+    def expect_read(self) -> StoredRead | None:
+        """Return the read that the consumer is expected to ask for next, None if it is not known to go on. Called once."""
+        if self.read is None or self.records is None or self.next_offset < 0:
+            return None
+        partition, offset, max_bytes, isolation = self.read
+        if not partition.goes_on(offset, self.next_offset, max_bytes):
+            return None
+        return StoredRead(partition, self.next_offset, max_bytes, isolation)
 
     def refuse(self, error: KafkaError) -> None:
         """Return `error` instead of the records."""

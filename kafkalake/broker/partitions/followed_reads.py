@@ -63,7 +63,9 @@ class ReadableReplica(Hashable, Protocol):
 
     def stored_bytes_for(self, bytes_max: int) -> int: ...
 
-    def keep_encoded(self, offset: int, bytes_max: int, read: EncodedRead) -> None: ...
+    def keep_encoded(self, offset: int, bytes_max: int, read: EncodedRead, *, ahead: bool = False) -> None: ...
+
+    def goes_on(self, offset: int, next_offset: int, bytes_max: int) -> bool: ...
 
 
 class FollowedReplica:
@@ -125,8 +127,12 @@ class FollowedReplica:
         """Return `bytes_max`: what the last read took is not kept."""
         return bytes_max
 
-    def keep_encoded(self, offset: int, bytes_max: int, read: EncodedRead) -> None:
+    def keep_encoded(self, offset: int, bytes_max: int, read: EncodedRead, *, ahead: bool = False) -> None:
         """Keep nothing."""
+
+    def goes_on(self, offset: int, next_offset: int, bytes_max: int) -> bool:
+        """Return False: as nothing is kept, nothing is to be read ahead."""
+        return False
 
 
 class FollowedReads:

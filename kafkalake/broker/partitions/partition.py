@@ -363,10 +363,14 @@ class Partition:
         """Return how many bytes of messages to read for `bytes_max` of batches, see `PartitionTail.stored_bytes_for`."""
         return self._tail.stored_bytes_for(bytes_max)
 
-    def keep_encoded(self, offset: int, bytes_max: int, read: EncodedRead) -> None:
+    def keep_encoded(self, offset: int, bytes_max: int, read: EncodedRead, *, ahead: bool = False) -> None:
         """Keep what was encoded for a read from files, see `PartitionTail.keep_encoded`."""
         if self.refusal is None:
-            self._tail.keep_encoded(offset, bytes_max, read)
+            self._tail.keep_encoded(offset, bytes_max, read, ahead=ahead)
+
+    def goes_on(self, offset: int, next_offset: int, bytes_max: int) -> bool:
+        """Return whether a consumer is expected to go on with its reads from files, see `PartitionTail.goes_on`."""
+        return self._tail.goes_on(offset, next_offset, bytes_max)
 
     @property
     def reads_generation(self) -> int:

@@ -30,7 +30,6 @@ from kafkalake.broker.partitions.fetched import (
 )
 from kafkalake.buffers import Buffer
 from kafkalake.errors import CorruptMessageError, LakeError, UnsupportedCompressionTypeError
-from kafkalake.record import layout as at
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.current_leaders import current_leader
 from kafkalake.server.handlers import fetch_as_follower
@@ -112,6 +111,7 @@ def _reply(request: Request[records.FetchRequest], asked_for: FetchRequest, fetc
     else:
         request.reply_buffers(encode())
         fetched.sent()
+        request.context.read_ahead.begin(fetched)
 
 
 def _compressed_bytes(fetched: Fetched) -> int:
@@ -119,12 +119,8 @@ def _compressed_bytes(fetched: Fetched) -> int:
     return sum(
         min(partition.records.max_bytes, partition.records.messages.size_bytes)
         for partition in fetched.partitions
-        if isinstance(partition.records, StoredRecords) and _is_compressed(partition.records)
+        if isinstance(partition.records, StoredRecords) and partition.records.is_compressed
     )
-
-
-def _is_compressed(records: StoredRecords) -> bool:
-    return bool((records.messages.headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_COMPRESSION_MASK).any())
 
 
 async def _reply_from_thread(
