@@ -17,7 +17,7 @@ from kafkalake.broker.partitions.pending_append import ACKS_ALL, TIMEOUT_MS, Pen
 from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.broker.partitions.wire_cache import WireCache
-from kafkalake.cluster.image import PartitionRegistration, sole_replica
+from kafkalake.cluster.image import NO_LEADER, PartitionRegistration
 from kafkalake.cluster.replication import Leadership, ReplicaFetch, begin_leadership, note_fetch
 from kafkalake.config.layers import Settings
 from kafkalake.errors import KafkaError
@@ -30,6 +30,14 @@ from kafkalake.storage.open_files import OpenFiles
 TOPIC_ID = UUID(int=7)
 THREE = PartitionRegistration(0, 5, (0, 1, 2), (0, 1, 2), partition_epoch=3)
 """Broker 0 leads, and the ISR is complete."""
+
+
+def sole_replica(broker_id: int, leader_epoch: int, *, is_offline: bool = False) -> PartitionRegistration:
+    """Return the registration of a partition whose only replica is on `broker_id`. `is_offline`: its log could not be opened."""
+    replicas = (broker_id,)
+    if is_offline:
+        return PartitionRegistration(NO_LEADER, leader_epoch, replicas, replicas, offline=replicas)
+    return PartitionRegistration(broker_id, leader_epoch, replicas, replicas)
 
 
 def alone(leader_epoch: int = 0) -> Leadership:

@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from memory_control_store import MemoryControlStore
+
 from kafkalake.clock import Clock, SystemClock
-from kafkalake.cluster.control_store import ControlStore, MemoryControlStore
+from kafkalake.cluster.control_store import ControlStore
 from kafkalake.errors import KafkaStorageError, LakeError, NotControllerError, SegmentsChangedError
 from kafkalake.metadata import changes
 from kafkalake.metadata.store import (

@@ -191,7 +191,6 @@ def registrations_made(of: Mapping[str, str]) -> set[str]:
 def test_who_leads_a_partition_is_read_from_the_image() -> None:
     assert own_ids_read(sources()) == OWN_ID_READ_BY
     assert registrations_made(sources()) == {
-        "cluster/image.py",
         "cluster/topic_changes.py",
         "metadata/catalog.py",  # of a lake without the table `cluster`, for readers
         "metadata/registrations.py",

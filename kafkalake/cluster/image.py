@@ -127,14 +127,6 @@ class PartitionRegistration:
         return is_eligible and len(self.replicas) > 1
 
 
-def sole_replica(broker_id: int, leader_epoch: int, *, is_offline: bool = False) -> PartitionRegistration:
-    """Return the registration of a partition whose only replica is on `broker_id`. `is_offline`: its log could not be opened."""
-    replicas = (broker_id,)
-    if is_offline:
-        return PartitionRegistration(NO_LEADER, leader_epoch, replicas, replicas, offline=replicas)
-    return PartitionRegistration(broker_id, leader_epoch, replicas, replicas)
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
     """One version. `brokers` by id, `controllers`, those that are no brokers, by id, `partitions` by topic id, in order.

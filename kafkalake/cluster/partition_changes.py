@@ -148,7 +148,10 @@ def alter_reassignments(
 ) -> tuple[ClusterImage, dict[TopicIdPartition, KafkaError]]:
     """Return the next version, in which partitions move to other replicas, or None back, and the error of each that does not.
 
-    The replicas are different and registered brokers. The errors: as `begin_reassignment` and `cancel_reassignment` raise.
+    The replicas are different and registered brokers. A replica that an earlier move added and this one does not need is both added
+    and removed. The errors: `UnknownTopicOrPartitionError`; of a move `InvalidReplicationFactorError` if the replication factor may
+    not change; of a move back `NoReassignmentInProgressError`, and `InvalidReplicaAssignmentError` if none of the replicas is
+    eligible and unclean elections are not allowed.
     """
     changed: dict[TopicIdPartition, PartitionRegistration] = {}
     errors: dict[TopicIdPartition, KafkaError] = {}
@@ -165,38 +168,6 @@ def alter_reassignments(
         if (after := settle(image.brokers, before, target, rules(of[0]))) is not before:
             changed[of] = after
     return with_partitions(image, changed), errors
-
-
-def begin_reassignment(
-    image: ClusterImage,
-    of: TopicIdPartition,
-    replicas: Sequence[int],
-    rules: RulesOf,
-    *,
-    may_change_factor: bool = True,
-) -> ClusterImage:
-    """Return the next version, in which a partition moves to `replicas`, whatever move is under way.
-
-    A replica that an earlier move added and this one does not need is both added and removed. Raise
-    `UnknownTopicOrPartitionError`, `InvalidReplicationFactorError` if the replication factor may not change.
-    """
-    return _only(of, alter_reassignments(image, {of: replicas}, rules, may_change_factor=may_change_factor))
-
-
-def cancel_reassignment(image: ClusterImage, of: TopicIdPartition, rules: RulesOf) -> ClusterImage:
-    """Return the next version, in which a partition has the replicas of before its reassignment.
-
-    Raise `UnknownTopicOrPartitionError`, `NoReassignmentInProgressError`, `InvalidReplicaAssignmentError` if none of the replicas
-    is eligible and unclean elections are not allowed.
-    """
-    return _only(of, alter_reassignments(image, {of: None}, rules))
-
-
-def _only(of: TopicIdPartition, altered: tuple[ClusterImage, Mapping[TopicIdPartition, KafkaError]]) -> ClusterImage:
-    image, errors = altered
-    if of in errors:
-        raise errors[of]
-    return image
 
 
 def _moved(before: PartitionRegistration, replicas: Sequence[int], *, may_change_factor: bool) -> PartitionRegistration:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from manual_clock import ManualClock
+from memory_control_store import MemoryControlStore
 
 from kafkalake.broker.controller.controller import Controller
-from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.controller_election import claim
 from kafkalake.cluster.election import ElectionRules
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage

@@ -8,11 +8,11 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 from manual_clock import ManualClock
+from memory_control_store import MemoryControlStore
 
 from kafkalake.broker.controller.membership import Membership
 from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer, OtherBrokers
 from kafkalake.broker.partitions.replicas import Replicas
-from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.election import ElectionRules
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.config.layers import Settings

@@ -7,20 +7,13 @@ from typing import cast
 from uuid import UUID, uuid4
 
 import pytest
-from leaderships import alone
+from leaderships import alone, sole_replica
 
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.clock import SystemClock
-from kafkalake.cluster.image import (
-    NO_LEADER,
-    BrokerRegistration,
-    ClusterImage,
-    Endpoint,
-    PartitionRegistration,
-    sole_replica,
-)
+from kafkalake.cluster.image import NO_LEADER, BrokerRegistration, ClusterImage, Endpoint, PartitionRegistration
 from kafkalake.config.layers import Settings
 from kafkalake.errors import NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from kafkalake.metadata.registrations import with_topics_of

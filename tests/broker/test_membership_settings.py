@@ -13,13 +13,13 @@ from uuid import UUID
 import pytest
 from broker.members import FailingReplicas, RefusingController, membership
 from manual_clock import ManualClock
+from memory_control_store import MemoryControlStore
 
 from kafkalake.broker.controller.joining import TopicsRead
 from kafkalake.broker.controller.membership import NO_EPOCH
 from kafkalake.broker.controller.protocol import EarlierRun, OtherBrokers
 from kafkalake.broker.partitions.purgatory import NoAlarm
 from kafkalake.broker.partitions.scheduler import Scheduler
-from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.controller_election import Vote, claim
 from kafkalake.cluster.election import ElectionRules
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration

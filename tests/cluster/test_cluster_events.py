@@ -10,16 +10,11 @@ from cluster_images import check_next, incarnation
 from examples import examples
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from reassignments import begin_reassignment, cancel_reassignment
 
 from kafkalake.cluster.election import Election, ElectionRules, elect_leaders, rebalance_leaders
 from kafkalake.cluster.image import NO_LEADER, ClusterImage, TopicIdPartition
-from kafkalake.cluster.partition_changes import (
-    IsrChange,
-    Replica,
-    alter_partitions,
-    begin_reassignment,
-    cancel_reassignment,
-)
+from kafkalake.cluster.partition_changes import IsrChange, Replica, alter_partitions
 from kafkalake.cluster.placement import place
 from kafkalake.cluster.registration import (
     begin_controlled_shutdown,

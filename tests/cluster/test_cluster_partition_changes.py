@@ -7,17 +7,11 @@ from uuid import UUID
 
 import pytest
 from cluster_images import TOPIC, check_next, cluster, only, partition, rules, text
+from reassignments import begin_reassignment, cancel_reassignment
 
 from kafkalake.cluster.election import ElectionRules
 from kafkalake.cluster.image import ClusterImage, PartitionRegistration
-from kafkalake.cluster.partition_changes import (
-    ANY_EPOCH,
-    IsrChange,
-    Replica,
-    alter_partitions,
-    begin_reassignment,
-    cancel_reassignment,
-)
+from kafkalake.cluster.partition_changes import ANY_EPOCH, IsrChange, Replica, alter_partitions
 from kafkalake.cluster.registration import fence_broker
 from kafkalake.errors import (
     FencedLeaderEpochError,

@@ -9,9 +9,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from memory_control_store import MemoryControlStore
 from random_images import following, random_change
 
-from kafkalake.cluster.control_store import ControlStore, MemoryControlStore
+from kafkalake.cluster.control_store import ControlStore
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import KafkaStorageError, StaleImageError
 from kafkalake.metadata.delta import DeltaMetadataStore

@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 from deltalake import DeltaTable
 from forgetful_disk import ForgetfulDisk, PowerLost
+from leaderships import sole_replica
 from long_runs import first_of
 from manual_clock import ManualClock
 from memory_store import MemoryMetadataStore, MetadataStore
@@ -21,7 +22,6 @@ from metadata_rows import NOW_MS, broker_row, partition_row, published, segment_
 from test_metadata_group_offsets import row as offset_row
 from test_metadata_transactions import ROW as TRANSACTION
 
-from kafkalake.cluster.image import sole_replica
 from kafkalake.errors import KafkaLakeError, KafkaStorageError, LakeError, TopicAlreadyExistsError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.disk import Disk

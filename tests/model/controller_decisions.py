@@ -6,12 +6,13 @@ from collections.abc import Callable
 from functools import cache
 from uuid import UUID
 
+from memory_control_store import MemoryControlStore
+from reassignments import begin_reassignment
 from replication_state import PARTITION, TOPIC, VERSION, Broker, Image, images_of, key_of
 
-from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.election import Election, RulesOf, elect_leaders
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage
-from kafkalake.cluster.partition_changes import IsrChange, IsrState, alter_partitions, begin_reassignment
+from kafkalake.cluster.partition_changes import IsrChange, IsrState, alter_partitions
 from kafkalake.cluster.registration import NO_EPOCH, fence_broker, replace_incarnation, unfence_broker
 from kafkalake.errors import KafkaError, StaleBrokerEpochError, StaleImageError
 

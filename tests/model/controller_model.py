@@ -17,8 +17,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from exploration import Explored, Violation, explore
+from memory_control_store import MemoryControlStore
 
-from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.controller_election import claim, is_controller, may_claim
 from kafkalake.cluster.election import ElectionRules
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage

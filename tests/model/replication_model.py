@@ -35,6 +35,7 @@ from controller_decisions import (
     unfences,
 )
 from exploration import Violation, walk
+from memory_control_store import MemoryControlStore
 from replication_logs import (
     appended,
     check_loss,
@@ -66,7 +67,6 @@ from replication_state import (
 )
 
 from kafkalake.cluster import replication
-from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.image import NO_LEADER, ClusterImage
 from kafkalake.cluster.partition_changes import IsrChange
 from kafkalake.cluster.replication import EpochEnd, Leadership, ReplicaFetch

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from controller_model import Election, explore_elections
+from memory_control_store import MemoryControlStore
 
-from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.image import ClusterImage
 
 

@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 from exploration import explore, wander
+from memory_control_store import MemoryControlStore
 from replication_model import Decisions, Replication
 from replication_state import Bounds, Log, representative
 
 from kafkalake.cluster import election, partition_changes, replication
-from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.election import ElectionRules
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration
 from kafkalake.cluster.partition_changes import Replica

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from kafka_reference import free_port
+from leaderships import sole_replica
 from record_batches import simple_batch
 from staged_jobs import numbered, stage
 
@@ -31,7 +32,7 @@ from kafkalake.broker.transactions.transaction_peers import AdmissionRequest, Ba
 from kafkalake.client.address import Address
 from kafkalake.client.peers import ConnectedPeers
 from kafkalake.client.staged_append import ask_once
-from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint, sole_replica
+from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint
 from kafkalake.errors import (
     BrokerUnavailableError,
     CoordinatorNotAvailableError,

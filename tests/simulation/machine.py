@@ -12,12 +12,12 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from memory_control_store import MemoryControlStore
 from memory_store import MemoryMetadataStore
 from simulation.processes import PROCESS, Killed, Process
 from simulation.universe import FIRST_PORT, START_MS, WORK_MS, SimulatedClock, Universe
 from storage.power_loss import ForgetfulFiles
 
-from kafkalake.cluster.control_store import MemoryControlStore
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import changes

@@ -94,14 +94,6 @@ class ClusterController(Protocol):
         ...
 
 
-class ImageFollower(Protocol):
-    """The part of a broker that applies the versions of the image."""
-
-    async def follow(self, version: int, timeout_ms: int) -> None:
-        """Return when the image of this broker is of that version or a newer one, or after `timeout_ms`."""
-        ...
-
-
 class OtherBrokers(Protocol):
     """The other brokers, as a member sees them."""
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.decisions import Marker, MarkerResult
 from kafkalake.broker.transactions.requests import PartitionResults
-from kafkalake.errors import BrokerUnavailableError, KafkaError
+from kafkalake.errors import KafkaError
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.topic_partition import TopicPartition
 
@@ -77,21 +77,3 @@ class TransactionPeers(Protocol):
     ) -> Sequence[KafkaError | None]:
         """Have batches appended by the leader of their partitions, of each at most one, and return the result of each."""
         ...
-
-
-class NoTransactionPeers:
-    """`TransactionPeers` of a broker that is alone."""
-
-    async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[MarkerResult]:
-        raise BrokerUnavailableError(f"broker {broker_id} cannot be reached from here")
-
-    async def admit(self, broker_id: int, writes: Sequence[AdmissionRequest]) -> Sequence[PartitionResults]:
-        raise BrokerUnavailableError(f"broker {broker_id} cannot be reached from here")
-
-    async def known(self, broker_id: int, producer_ids: Collection[int]) -> KnownTransactions:
-        raise BrokerUnavailableError(f"broker {broker_id} cannot be reached from here")
-
-    async def append(
-        self, broker_id: int, transactional_id: str, batches: Sequence[BatchRequest]
-    ) -> Sequence[KafkaError | None]:
-        raise BrokerUnavailableError(f"broker {broker_id} cannot be reached from here")

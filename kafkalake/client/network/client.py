@@ -135,10 +135,6 @@ class NetworkClient:
         """Return the finalized features of the cluster as a node named them, none before it is connected."""
         return self._connection(node_id).exchange.features
 
-    def disconnect(self, node_id: int, now_ms: int, reason: str) -> None:
-        """Close the connection to a node and fail what is in flight on it."""
-        self._close(node_id, ConnectionLostError(reason), now_ms, is_failure=False)
-
     def unreachable(self, now_ms: int) -> BrokerUnavailableError | None:
         """Return the error of a client that has reached no broker at all, None for any other.
 

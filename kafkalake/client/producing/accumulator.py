@@ -267,11 +267,6 @@ class Accumulator:
             return list(self._incomplete)
 
     @property
-    def is_flushing(self) -> bool:
-        """Return whether a flush is under way."""
-        return self._flushes > 0
-
-    @property
     def has_incomplete(self) -> bool:
         """Return whether any batch has not ended."""
         return bool(self._incomplete)

@@ -197,11 +197,6 @@ class Sequences:
             return True
         return False
 
-    def has_in_flight(self, partition: TopicPartition) -> bool:
-        """Return whether batches of a partition have a number and no end."""
-        state = self._partitions.get(partition)
-        return state is not None and bool(state.in_flight)
-
     def _state(self, batch: Batch) -> _Partition:
         key = batch.topic, batch.partition
         state = self._partitions.get(key)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from faulty_files import FaultyFiles
-from leaderships import alone
+from leaderships import alone, sole_replica
 from manual_clock import ManualClock
 
 from kafkalake.broker.coordination.journal import journal_partition
@@ -27,7 +27,7 @@ from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
-from kafkalake.cluster.image import ClusterImage, sole_replica
+from kafkalake.cluster.image import ClusterImage
 from kafkalake.cluster.replication import Leadership, ReplicaFetch, note_fetch
 from kafkalake.config.layers import Settings
 from kafkalake.errors import KafkaError

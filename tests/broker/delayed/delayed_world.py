@@ -12,7 +12,7 @@ from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
-from leaderships import LedPartition
+from leaderships import LedPartition, sole_replica
 from manual_clock import ManualClock
 from record_batches import Row, record_batch, simple_batch
 from storage.partition_logs import open_log, read_all
@@ -21,7 +21,6 @@ from kafkalake.broker.delayed.coordinator import JournalCoordinator
 from kafkalake.broker.delayed.payloads import Room
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend
-from kafkalake.cluster.image import sole_replica
 from kafkalake.delayed_headers import DELAY_ID
 from kafkalake.delayed_journal import NO_DUE_TIME, Origin, encode
 from kafkalake.errors import InvalidRecordError, KafkaError, MessageTooLargeError

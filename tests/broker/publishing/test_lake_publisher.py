@@ -8,6 +8,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from leaderships import sole_replica
 from manual_clock import ManualClock
 from memory_store import MemoryMetadataStore
 from metadata.metadata_rows import partition_row
@@ -22,7 +23,7 @@ from kafkalake.broker.publishing.standstill import PAUSE_MS_MAX, STANDSTILL_MS
 from kafkalake.broker.publishing.unpublished import UnpublishedChanges
 from kafkalake.broker.transactions.cut import EndedTransaction, Shown, decide_cut
 from kafkalake.broker.transactions.waves import Waves
-from kafkalake.cluster.image import NO_LEADER, BrokerRegistration, ClusterImage, sole_replica
+from kafkalake.cluster.image import NO_LEADER, BrokerRegistration, ClusterImage
 from kafkalake.config.layers import Settings
 from kafkalake.errors import BrokerUnavailableError
 from kafkalake.internal_topics import TRANSACTION_JOURNAL

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from broker.transactions.our_world import ID, Cluster
+from no_transaction_peers import NoTransactionPeers
 
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.transactions.admission import Admission
 from kafkalake.broker.transactions.remote_admission import MarkerWatch, RemoteAdmission
-from kafkalake.broker.transactions.transaction_peers import NoTransactionPeers
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import (
     ConcurrentTransactionsError,

@@ -13,6 +13,7 @@ import pytest
 from faulty_files import FaultyFiles
 from leaderships import alone
 from manual_clock import ManualClock
+from no_transaction_peers import NoTransactionPeers
 from record_batches import simple_batch
 
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -27,7 +28,6 @@ from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.markers import MarkerWriter, WriteMarkers
 from kafkalake.broker.transactions.remote_admission import MarkerWatch
 from kafkalake.broker.transactions.remote_markers import RemoteMarkers
-from kafkalake.broker.transactions.transaction_peers import NoTransactionPeers
 from kafkalake.broker.transactions.waves import HOLD_MS, TRANSACTIONS_MAX, Waves
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.config.layers import Settings

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from broker.transactions.two_brokers import P0, P1, TOPIC_ID, TwoBrokers, run, until
+from leaderships import sole_replica
 from manual_clock import ManualClock
 
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -16,7 +17,7 @@ from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.broker.transactions.decisions import Marker, MarkerResult, error_of
 from kafkalake.broker.transactions.remote_markers import Done, RemoteMarkers
 from kafkalake.broker.transactions.transaction_peers import MarkerRequest
-from kafkalake.cluster.image import NO_LEADER, sole_replica
+from kafkalake.cluster.image import NO_LEADER
 from kafkalake.errors import (
     InvalidProducerEpochError,
     KafkaStorageError,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from broker.groups.coordination import MemoryJournal
 from faulty_files import FaultyFiles
-from leaderships import alone
+from leaderships import alone, sole_replica
 from manual_clock import ManualClock
 from record_batches import simple_batch
 
@@ -37,7 +37,7 @@ from kafkalake.broker.transactions.remote_markers import RemoteMarkers
 from kafkalake.broker.transactions.requests import PartitionResults, ProducerResult
 from kafkalake.broker.transactions.transaction_peers import AdmissionRequest, MarkerRequest
 from kafkalake.broker.transactions.waves import Waves
-from kafkalake.cluster.image import ClusterImage, sole_replica
+from kafkalake.cluster.image import ClusterImage
 from kafkalake.config.layers import Settings
 from kafkalake.errors import BrokerUnavailableError, KafkaError
 from kafkalake.ownership import Ownership
