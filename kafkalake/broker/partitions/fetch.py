@@ -348,7 +348,6 @@ def _read_records(
     kept = partition.read_encoded(offset, end_offset, stored_max_bytes)
     if kept is not None and (first_whole or len(kept.records) <= stored_max_bytes):
         answer.records = CachedRecords([kept.records], len(kept.records), kept.next_offset)
-        answer.next_offset = kept.next_offset
         return len(kept.records)
     stored = read_stored(answer.read, end_offset, first_whole=first_whole)
     answer.records = stored

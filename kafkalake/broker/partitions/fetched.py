@@ -95,16 +95,13 @@ class FetchedPartition:
     codec: str = ""
     """The topic's `compression.type`."""
     read: StoredRead | None = None
-    """The read from files that found the records, if it was one."""
-    next_offset: int = -1
-    """The offset after what that read found, -1 before it is encoded."""
+    """The read from files that was made, if there was one."""
     _encoded: tuple[memoryview, int, int] | None = field(default=None, init=False)
 
     def note_encoded(self, records: memoryview, next_offset: int, memory_bytes: int, *, may_keep: bool) -> None:
         """Take over the encoded records up to `next_offset`, as for `StoredRecords.keep`. `may_keep`: they have its limit."""
         if may_keep:
             self._encoded = records, next_offset, memory_bytes
-            self.next_offset = next_offset
 
     def keep_encoded(self) -> None:
         """Keep the encoded records for others."""
@@ -113,12 +110,18 @@ class FetchedPartition:
 
     def expect_read(self) -> StoredRead | None:
         """Return the read that the consumer is expected to ask for next, None if it is not known to go on. Called once."""
-        if self.read is None or self.records is None or self.next_offset < 0:
+        if self.read is None or self.records is None:
+            return None
+        if isinstance(self.records, CachedRecords):
+            next_offset = self.records.end_offset
+        elif self._encoded is not None:
+            next_offset = self._encoded[1]
+        else:
             return None
         partition, offset, max_bytes, isolation = self.read
-        if not partition.goes_on(offset, self.next_offset, max_bytes):
+        if not partition.goes_on(offset, next_offset, max_bytes):
             return None
-        return StoredRead(partition, self.next_offset, max_bytes, isolation)
+        return StoredRead(partition, next_offset, max_bytes, isolation)
 
     def refuse(self, error: KafkaError) -> None:
         """Return `error` instead of the records."""
