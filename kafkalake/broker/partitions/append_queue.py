@@ -4,6 +4,9 @@ This is the hot path: no task, future or timer per request. A burst of reads end
 partition with queued batches. The event loop calls it at the end of a turn of reading (`call_soon`); so does a request that reads
 what was appended before it. A flush longer than `TURN_NS`, as with the first batches of a thousand partitions, yields to the event
 loop in between.
+
+Producers get their answers first, as soon as the records are committed. Waiting fetches are completed after these answers are sent,
+so that no producer waits while records are read and encoded for consumers.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from kafkalake.run_blocking import RunBlocking
 logger = logging.getLogger(__name__)
 
 TURN_NS = 10_000_000
-"""The time limit of a flush. Remaining partitions continue in the next turn of the event loop."""
+"""The time limit of a flush, and of the fetches completed after it. The rest continues in the next turn of the event loop."""
 _FOREVER_NS = 1 << 63
 _WAIT_MS = 60_000
 
@@ -104,11 +107,15 @@ class AppendQueue:
         self._ownership = ownership
         self._now_ns = clock.monotonic_ns
         self._dirty: list[Partition] = []
+        self._goes_on = False
+        """Whether a flush follows in the next turn of the event loop."""
         self._watched: dict[Partition, int] = {}
         """By partition with batches that wait for the replicas in sync, when the first of them is due."""
         self.is_answering = False
         """Whether a flush is answering producers, so that more answers may follow (`when_answered`)."""
         self._when_answered: list[Callable[[], None]] = []
+        self._changed: dict[Partition, None] = {}
+        """Partitions whose waiting fetches are to be checked, after the answers to producers."""
         self._syncs: set[asyncio.Future[None]] = set()
 
     def add(self, pending: PendingAppend, settled: Callable[[], None] = nobody_waits) -> None:
@@ -119,13 +126,21 @@ class AppendQueue:
             self._to_flush(partition)
 
     def when_answered(self, action: Callable[[], None]) -> None:
-        """Call `action` once, after the answers of the flush that is answering now."""
+        """Call `action` once, after the answers that the flush is collecting now."""
         self._when_answered.append(action)
 
     def _to_flush(self, partition: Partition) -> None:
-        if not self._dirty:
-            self._call_soon(self.end_burst)
         self._dirty.append(partition)
+        self._go_on_soon()
+
+    def _go_on_soon(self) -> None:
+        if not self._goes_on:
+            self._goes_on = True
+            self._call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self.end_burst()
 
     def end_burst(self) -> bool:
         """End a burst of reads: flush for at most about `TURN_NS`, and continue in the next turn of the event loop."""
@@ -138,10 +153,10 @@ class AppendQueue:
         reached `within_ns`.
         """
         dirty, self._dirty = self._dirty, []
-        if not dirty:
+        if not dirty and not self._changed:
             return False
-        self._answer_together(lambda: self._flush(dirty, self._now_ns() + within_ns))
-        return True
+        self._answer_together(lambda: self._flush(dirty, self._now_ns() + within_ns), within_ns)
+        return bool(dirty)
 
     def advance(self, partition: Partition) -> None:
         """Advance the high watermark of a partition by what is known of its replicas now, and answer the producers that waited.
@@ -153,8 +168,8 @@ class AppendQueue:
 
     def leave(self, partition: Partition) -> None:
         """Refuse the batches that wait at a partition which is not led here any more, and complete the fetches that do."""
+        self._changed[partition] = None
         self._answer_together(lambda: self._answer(partition.take_refused()))
-        call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._purgatory.check, partition)
 
     def when_caught_up(self, partition: Partition, action: Callable[[], None]) -> None:
         """Call `action` once the watermark has reached the start of the leader's epoch, or the partition is led here no more."""
@@ -164,7 +179,8 @@ class AppendQueue:
         else:
             action()
 
-    def _answer_together(self, work: Callable[[], None]) -> None:
+    def _answer_together(self, work: Callable[[], None], within_ns: int = _FOREVER_NS) -> None:
+        """Run `work`, which answers producers, and send these answers. Then do so for the fetches of the partitions it changed."""
         if self.is_answering:
             work()
             return
@@ -172,10 +188,26 @@ class AppendQueue:
         try:
             work()
         finally:
+            self._send_answers()
+            self._complete_fetches(self._now_ns() + within_ns)
             self.is_answering = False
-            waiting, self._when_answered = self._when_answered, []
-            for action in waiting:
-                call_isolated(CallbackLoop.SENDING, action)
+            self._send_answers()
+
+    def _send_answers(self) -> None:
+        waiting, self._when_answered = self._when_answered, []
+        for action in waiting:
+            call_isolated(CallbackLoop.SENDING, action)
+
+    def _complete_fetches(self, end_ns: int) -> None:
+        """Complete the fetches that waited for the changed partitions. Those not reached until `end_ns` follow in the next turn."""
+        changed = self._changed
+        while changed:
+            partition = next(iter(changed))
+            del changed[partition]
+            call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._purgatory.check, partition)
+            if changed and self._now_ns() >= end_ns:
+                self._go_on_soon()
+                return
 
     def _flush(self, dirty: list[Partition], end_ns: int) -> None:
         if not self._ownership.is_certain():
@@ -187,9 +219,8 @@ class AppendQueue:
             if not call_isolated(CallbackLoop.FLUSH_OF_PARTITION, self._flush_partition, partition):
                 self._refuse(partition, KafkaStorageError("append failed"))
             if self._now_ns() >= end_ns and number < len(dirty):
-                if not self._dirty:
-                    self._call_soon(self.end_burst)
                 self._dirty = dirty[number:] + self._dirty
+                self._go_on_soon()
                 return
 
     @staticmethod
@@ -218,7 +249,7 @@ class AppendQueue:
         if partition.has_failed:
             call_isolated(CallbackLoop.TOPIC_CHANGE, self._failed, partition)
         call_isolated(CallbackLoop.PARTITION_MOVED, self._moved, partition)
-        call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._purgatory.check, partition)
+        self._changed[partition] = None
 
     @staticmethod
     def _answer(done: Iterable[PendingAppend]) -> None:
@@ -251,6 +282,6 @@ class AppendQueue:
         except Exception as error:
             logger.exception("not forced to the disk partition=%s", partition.name)
             partition.fail(appended, KafkaStorageError(f"not forced to the disk: {error}"))
-        self._settle(partition, appended)
+        self._answer_together(lambda: self._settle(partition, appended))
         if partition.has_queue:
             self._to_flush(partition)
