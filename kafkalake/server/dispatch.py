@@ -12,7 +12,7 @@ from kafkalake.server.handlers import api_versions
 from kafkalake.server.registry import API_VERSIONS_KEY, APIS, APPENDS, OF_CONTROLLERS, Api
 from kafkalake.server.request import Request
 from kafkalake.server.turns import LARGE_FRAME_BYTES, TRIMMED_FRAME_BYTES
-from kafkalake.wire.messages.codec import decode_request, read_client_id, read_fixed_header, read_header
+from kafkalake.wire.messages.codec import decode_request, read_client_id, read_fixed_header
 from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
 from kafkalake.wire.produce_request import FEW_PARTITIONS_MAX, ManyPartitionsError, read_produce
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
@@ -98,5 +98,4 @@ def _read(frame: memoryview, api: Api, version: int) -> tuple[str | None, Any]:
     if api.key == PRODUCE_KEY:
         client_id, position = read_client_id(frame, PRODUCE_KEY, version)
         return client_id, read_produce(frame, position, version)
-    header = read_header(frame)
-    return header.client_id, decode_request(api.request, header, frame)
+    return decode_request(api.request, api.key, version, frame)

@@ -18,6 +18,12 @@ from kafkalake.wire.messages.replication import FetchSegmentResponse
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _ABORTED = struct.Struct(">qq")
+_HEAD_4 = struct.Struct(">iii")
+"""Size, correlation id, throttle time."""
+_HEAD_7 = struct.Struct(">iiihi")
+"""And error code, session id."""
+_HEAD_12 = struct.Struct(">iiBihi")
+"""And tagged fields after the correlation id."""
 _PARTITION_4 = struct.Struct(">ihqq")
 _PARTITION_5 = struct.Struct(">ihqqq")
 _NODES_SINCE = 16
@@ -49,15 +55,14 @@ class FetchResponseEncoder:
         self._version = version
         self._flexible = version >= 12
         self._nodes: list[Node] = []
-        self._current = head = bytearray(4)
-        self._pieces: list[Buffer] = [head]
-        head += _INT32.pack(correlation_id)
         if self._flexible:
-            head.append(0)
-        head += bytes(4)  # throttle time
-        if version >= 7:
-            head += _INT16.pack(error_code)
-            head += _INT32.pack(session_id)
+            head = bytearray(_HEAD_12.pack(0, correlation_id, 0, 0, error_code, session_id))
+        elif version >= 7:
+            head = bytearray(_HEAD_7.pack(0, correlation_id, 0, error_code, session_id))
+        else:
+            head = bytearray(_HEAD_4.pack(0, correlation_id, 0))
+        self._current = head
+        self._pieces: list[Buffer] = [head]
         self._append_length(topics)
 
     def _append_length(self, count: int) -> None:
@@ -109,7 +114,7 @@ class FetchResponseEncoder:
                     out.append(0)
         if version >= 11:
             out += _INT32.pack(preferred_read_replica)
-        self._append_length(sum(len(piece) for piece in records))
+        self._append_length(sum(map(len, records)))
         if records:
             self._pieces += records
             self._current = bytearray()
@@ -172,5 +177,5 @@ class FetchResponseEncoder:
         if self._flexible:
             append_nodes(self._current, self._nodes if self._version >= _NODES_SINCE else ())
         head = self._pieces[0]
-        _INT32.pack_into(head, 0, sum(len(piece) for piece in self._pieces) - 4)
+        _INT32.pack_into(head, 0, sum(map(len, self._pieces)) - 4)
         return [piece for piece in self._pieces if len(piece)]

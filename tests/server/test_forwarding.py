@@ -13,7 +13,7 @@ from contract.wire_client import WireClient, create_topic
 from kafka_reference import free_port
 from node_in_thread import NodeInThread
 from waiting import wait_until
-from wire.message_codec import as_message, message_class
+from wire.message_codec import as_message, message_class, read_header
 
 from kafkalake.broker.admin.topic_plans import NewTopic
 from kafkalake.broker.broker import Broker
@@ -38,7 +38,7 @@ from kafkalake.server import forwarding
 from kafkalake.server.authorizer import AllowEverything, Operation, Principal, Resource
 from kafkalake.server.forwarding import is_no_controllers
 from kafkalake.server.registry import APIS
-from kafkalake.wire.messages.codec import encode_request, encode_response, read_header
+from kafkalake.wire.messages.codec import encode_request, encode_response
 from kafkalake.wire.messages.controller import ElectLeadersResponse, UnregisterBrokerResponse
 from kafkalake.wire.messages.membership import EnvelopeRequest, EnvelopeResponse
 from kafkalake.wire.messages.topics import CreatableTopicResult, CreateTopicsResponse

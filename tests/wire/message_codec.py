@@ -5,10 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkalake.server.registry import APIS
-from kafkalake.wire.messages.codec import decode_request, decode_response, encode_request, encode_response, read_header
+from kafkalake.wire.messages.codec import (
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    read_client_id,
+    read_fixed_header,
+)
 from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.shapes import structs
 
@@ -37,10 +44,26 @@ def _as_value(struct: type[Message] | None, value: Any) -> Any:
     return as_message(struct, value) if isinstance(value, Mapping) else [as_message(struct, each) for each in value]
 
 
+class RequestHeader(NamedTuple):
+    """A request header. `body` is the body's position in the frame."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+def read_header(frame: bytes | memoryview) -> RequestHeader:
+    """Return a request's header."""
+    api_key, version, correlation_id = read_fixed_header(frame)
+    return RequestHeader(api_key, version, correlation_id, *read_client_id(frame, api_key, version))
+
+
 def server_reads(frame: bytes) -> Any:
     """Return the body of a request's frame (without its size)."""
-    header = read_header(frame)
-    return decode_request(message_class(header.api_key, "Request"), header, frame)
+    key, version, _ = read_fixed_header(frame)
+    return decode_request(message_class(key, "Request"), key, version, frame)[1]
 
 
 def server_writes(key: int, version: int, correlation_id: int, values: Mapping[str, Any]) -> bytes:

@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 from contract.wire_client import encode
+from wire.message_codec import read_header
 
 from kafkalake.errors import InvalidRequestError
-from kafkalake.wire.messages.codec import read_header
 from kafkalake.wire.produce_request import FEW_PARTITIONS_MAX, ProduceBody, read_produce
 from kafkalake.wire.produce_response import encode_produced
 from kafkalake.wire.repeated_produce import ProducePatterns

@@ -10,11 +10,10 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema
-from wire.message_codec import server_reads
+from wire.message_codec import read_header, server_reads
 from wire.test_wire_requests import encoded, entities, with_header
 
 from kafkalake.errors import InvalidRequestError
-from kafkalake.wire.messages.codec import read_header
 from kafkalake.wire.produce_request import PARTITIONS_MAX, ManyPartitionsError, ProduceBody, read_produce
 
 VERSIONS = range(3, 14)

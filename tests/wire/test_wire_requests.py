@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
-from wire.message_codec import client_reads, server_reads, server_writes
+from wire.message_codec import client_reads, read_header, server_reads, server_writes
 
 from kafkalake.errors import InvalidRequestError
 from kafkalake.unsigned_varint import append_unsigned_varint
-from kafkalake.wire.messages.codec import read_fixed_header, read_header
+from kafkalake.wire.messages.codec import read_fixed_header
 from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.reading import ELEMENTS_MAX
 
@@ -246,7 +246,7 @@ _HOSTILE = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 from kafkalake.errors import InvalidRequestError
-from kafkalake.wire.messages.codec import decode_request, decode_response, read_header
+from kafkalake.wire.messages.codec import decode_request, decode_response
 from kafkalake.wire.messages.cluster import MetadataRequest, MetadataResponse
 from kafkalake.wire.messages.records import ProduceRequest, ProduceResponse
 refused = 0
@@ -254,7 +254,7 @@ for line in sys.stdin:
     frame, response = map(bytes.fromhex, line.split())
     key, version = frame[1], frame[3]
     for read in (
-        lambda: decode_request(MetadataRequest if key else ProduceRequest, read_header(frame), frame),
+        lambda: decode_request(MetadataRequest if key else ProduceRequest, key, version, frame),
         lambda: decode_response(MetadataResponse if key else ProduceResponse, key, version, 0, response),
     ):
         try:

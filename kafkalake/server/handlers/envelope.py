@@ -17,7 +17,7 @@ from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, Kaf
 from kafkalake.server.authorizer import CLUSTER_NAME, Principal, Resource
 from kafkalake.server.request import Request
 from kafkalake.server.turns import LARGE_FRAME_BYTES
-from kafkalake.wire.messages.codec import SIZE_BYTES, RequestHeader, decode_request, read_fixed_header, read_header
+from kafkalake.wire.messages.codec import SIZE_BYTES, decode_request, read_fixed_header
 from kafkalake.wire.messages.membership import EnvelopeRequest, EnvelopeResponse
 
 logger = logging.getLogger(__name__)
@@ -96,8 +96,7 @@ def _request_in(request: Request[EnvelopeRequest], client: ForwardedClient, fram
 
 
 def _decoded(forwarded: Request[Any], frame: bytes) -> tuple[str | None, Any]:
-    header: RequestHeader = read_header(frame)
-    return header.client_id, decode_request(forwarded.api.request, header, frame)
+    return decode_request(forwarded.api.request, forwarded.api.key, forwarded.version, frame)
 
 
 async def _decode_and_handle(forwarded: Request[object], frame: bytes) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from functools import cache
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from kafkalake.buffers import Buffer
 from kafkalake.errors import InvalidRequestError
@@ -35,27 +35,11 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
 
-class RequestHeader(NamedTuple):
-    """A request header. `body` is the body's position in the frame."""
-
-    api_key: int
-    version: int
-    correlation_id: int
-    client_id: str | None
-    body: int
-
-
 def read_fixed_header(frame: Buffer) -> tuple[int, int, int]:
     """Return (api key, version, correlation id), the part common to all versions. Raise `InvalidRequestError` if too short."""
     if len(frame) < _FIXED.size:
         raise InvalidRequestError("the request is shorter than its header")
     return _FIXED.unpack_from(frame, 0)
-
-
-def read_header(frame: Buffer) -> RequestHeader:
-    """Decode the header of a request in a supported version. Raise `InvalidRequestError` if it is malformed."""
-    api_key, version, correlation_id = read_fixed_header(frame)
-    return RequestHeader(api_key, version, correlation_id, *read_client_id(frame, api_key, version))
 
 
 def read_client_id(frame: Buffer, api_key: int, version: int) -> tuple[str | None, int]:
@@ -78,20 +62,20 @@ def read_client_id(frame: Buffer, api_key: int, version: int) -> tuple[str | Non
     return client_id, position
 
 
-def decode_request(request: type[M], header: RequestHeader, frame: Buffer) -> M:
-    """Decode the body. `bytes` fields are views of `frame`. Raise `InvalidRequestError` if it is malformed.
+def decode_request(request: type[M], api_key: int, version: int, frame: Buffer) -> tuple[str | None, M]:
+    """Return client id and body of a request. `bytes` fields are views of `frame`. Raise `InvalidRequestError` if it is malformed.
 
     Bytes after its end are ignored, as in Kafka: librdkafka appends three when it requests all topics.
     """
-    read = reader(request, _request_schema(header.api_key, header.version)[0])
+    client_id, position = read_client_id(frame, api_key, version)
+    read = reader(request, _request_schema(api_key, version)[0])
     try:
-        body, end = read(frame, header.body, ELEMENTS_MAX)
+        body, end = read(frame, position, ELEMENTS_MAX)
         if end > len(frame):
             raise IndexError(f"{end - len(frame)} bytes are missing")
     except (struct.error, IndexError, UnicodeDecodeError) as error:
-        place = f"request (api {header.api_key}, version {header.version})"
-        raise InvalidRequestError(f"malformed {place}: {error}") from None
-    return cast(M, body)
+        raise InvalidRequestError(f"malformed request (api {api_key}, version {version}): {error}") from None
+    return client_id, cast(M, body)
 
 
 def encode_request(key: int, version: int, correlation_id: int, client_id: str, message: Message) -> bytes:
