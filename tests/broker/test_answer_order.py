@@ -1,4 +1,4 @@
-"""Producers are answered before records are read for the consumers that wait for them, and neither takes the event loop for long."""
+"""Producers are answered before records are read for the consumers that wait for them; many such reads go in turns."""
 
 from __future__ import annotations
 
