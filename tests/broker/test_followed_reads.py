@@ -67,7 +67,7 @@ def offsets(answers: list[FetchedPartition]) -> tuple[int, int] | str:
     if answer.error is not None:
         return answer.error.label
     assert isinstance(answer.records, StoredRecords)
-    return answer.records.start_offset, answer.records.messages.next_offset
+    return answer.records.read.offset, answer.records.messages.next_offset
 
 
 def consumed(root: Path, test: Callable[[Consumed], Awaitable[None]]) -> None:

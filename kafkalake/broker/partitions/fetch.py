@@ -356,9 +356,7 @@ def _read_records(
 
 def read_stored(read: StoredRead, end_offset: int, *, first_whole: bool) -> StoredRecords | None:
     """Return the messages of a read from files, None if there are none below `end_offset`. Raise as `Log.read`."""
-    partition, offset, max_bytes, _ = read
+    partition = read.partition
     generation = partition.reads_generation
-    messages = partition.log.read(offset, partition.stored_bytes_for(max_bytes), end_offset)
-    if not len(messages):
-        return None
-    return StoredRecords(partition, generation, messages, offset, end_offset, max_bytes, first_whole)
+    messages = partition.log.read(read.offset, partition.stored_bytes_for(read.max_bytes), end_offset)
+    return StoredRecords(read, generation, messages, end_offset, first_whole) if len(messages) else None

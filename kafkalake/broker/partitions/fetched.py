@@ -46,17 +46,16 @@ class StoredRead(NamedTuple):
 
 
 class StoredRecords(NamedTuple):
-    """Messages with offsets [start_offset, end_offset), to be encoded from the batch containing the first, within `max_bytes`.
+    """The result of a `read`: messages below `end_offset`, to be encoded from the batch containing the read's offset.
 
-    `first_whole`: the first batch is returned even if it is larger. `generation`: `Partition.reads_generation` of the read.
+    `first_whole`: the first batch is returned even if it is larger than the read allows. `generation`:
+    `Partition.reads_generation` of the read.
     """
 
-    partition: ReadableReplica
+    read: StoredRead
     generation: int
     messages: MessageSet
-    start_offset: int
     end_offset: int
-    max_bytes: int
     first_whole: bool
 
     @property
@@ -65,16 +64,16 @@ class StoredRecords(NamedTuple):
         return bool((self.messages.headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_COMPRESSION_MASK).any())
 
     def keep(self, records: memoryview, next_offset: int, memory_bytes: int, *, ahead: bool = False) -> None:
-        """Keep the batches, encoded within `max_bytes` and up to `next_offset`, for other consumers.
+        """Keep the batches, encoded within the read's limit and up to `next_offset`, for other consumers.
 
         Not if the log's segments were rewritten meanwhile. ahead: as for `PartitionTail.keep_encoded`.
         """
-        messages = self.messages
-        share = (next_offset - self.start_offset) / (messages.next_offset - messages.base_offset)
+        (partition, offset, max_bytes, _), messages = self.read, self.messages
+        share = (next_offset - offset) / (messages.next_offset - messages.base_offset)
         stored_bytes = int((messages.positions[-1] - messages.positions[0]) * share)
         read = EncodedRead(records, next_offset, self.end_offset, memory_bytes, stored_bytes)
-        if self.partition.reads_generation == self.generation:
-            self.partition.keep_encoded(self.start_offset, self.max_bytes, read, ahead=ahead)
+        if partition.reads_generation == self.generation:
+            partition.keep_encoded(offset, max_bytes, read, ahead=ahead)
 
 
 @dataclass(slots=True)

@@ -117,7 +117,7 @@ def _reply(request: Request[records.FetchRequest], asked_for: FetchRequest, fetc
 def _compressed_bytes(fetched: Fetched) -> int:
     """Return roughly how many bytes must be compressed for the response."""
     return sum(
-        min(partition.records.max_bytes, partition.records.messages.size_bytes)
+        min(partition.records.read.max_bytes, partition.records.messages.size_bytes)
         for partition in fetched.partitions
         if isinstance(partition.records, StoredRecords) and partition.records.is_compressed
     )
@@ -203,12 +203,12 @@ def _records(partition: FetchedPartition, budget: _Budget) -> list[Buffer]:
         budget.left -= records.size_bytes
         budget.empty = False
         return list(records.views)
-    limit = min(records.max_bytes, max(budget.left, 0))
-    encoded = encode_fetched(records.messages, records.start_offset, records.end_offset, limit)
+    limit = min(records.read.max_bytes, max(budget.left, 0))
+    encoded = encode_fetched(records.messages, records.read.offset, records.end_offset, limit)
     size = len(encoded.records)
     if size > limit and not (records.first_whole and budget.empty):
         return []
     budget.left -= size
     budget.empty = budget.empty and not size
-    partition.note_encoded(*encoded, may_keep=limit == records.max_bytes)
+    partition.note_encoded(*encoded, may_keep=limit == records.read.max_bytes)
     return [encoded.records] if size else []
