@@ -88,16 +88,19 @@ def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+@pytest.mark.exhaustive
 def test_reader_yields_what_the_files_hold_in_order(lake: WrittenLake) -> None:
     assert topic_reader(lake.path, "clicks").read_all().to_pylist() == lake.plain_rows("clicks")
 
 
+@pytest.mark.exhaustive
 def test_reader_reads_the_columns_that_were_asked_for_in_their_order(lake: WrittenLake) -> None:
     table = topic_reader(lake.path, "clicks", ["offset", "key"]).read_all()
     assert table.column_names == ["offset", "key"]
     assert table.to_pylist() == [{"offset": row["offset"], "key": row["key"]} for row in lake.plain_rows("clicks")]
 
 
+@pytest.mark.exhaustive
 def test_batches_are_bounded_whatever_the_topic_holds(tmp_path: Path) -> None:
     lake = WrittenLake(tmp_path / "lake")
     lake.create("big")
@@ -109,6 +112,7 @@ def test_batches_are_bounded_whatever_the_topic_holds(tmp_path: Path) -> None:
     assert max(sizes) < 1.1 * CHUNK_BYTES
 
 
+@pytest.mark.exhaustive
 def test_duckdb_counts_groups_and_finds(lake: WrittenLake) -> None:
     clicks = topic_dataset(lake.path, "clicks")
     connection = duckdb.connect()
@@ -122,6 +126,7 @@ def test_duckdb_counts_groups_and_finds(lake: WrittenLake) -> None:
     assert connection.sql("SELECT count(*) FROM clicks WHERE key = 'k7'::BLOB").fetchall() == [(2 * ROWS // 50,)]
 
 
+@pytest.mark.exhaustive
 def test_duckdb_sees_what_was_appended_between_two_queries(lake: WrittenLake) -> None:
     clicks = topic_dataset(lake.path, "clicks")
     connection = duckdb.connect()
@@ -131,6 +136,7 @@ def test_duckdb_sees_what_was_appended_between_two_queries(lake: WrittenLake) ->
     assert connection.sql("SELECT count(*) FROM clicks").fetchall() == [(2 * ROWS + 1,)]
 
 
+@pytest.mark.exhaustive
 def test_polars_pushes_its_filter_and_columns(lake: WrittenLake) -> None:
     scan = pl.scan_pyarrow_dataset(topic_dataset(lake.path, "clicks"))
     frame = scan.filter((pl.col("offset") >= 2998) & (pl.col("partition") == 0)).select("offset", "value").collect()
@@ -138,6 +144,7 @@ def test_polars_pushes_its_filter_and_columns(lake: WrittenLake) -> None:
     assert pl.DataFrame(topic_dataset(lake.path, "clicks")).height == 2 * ROWS
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "condition",
     [
@@ -203,6 +210,7 @@ def test_a_topic_with_a_schema_has_its_fields_as_columns_without_being_told(tmp_
     lake.close()
 
 
+@pytest.mark.exhaustive
 def test_options_have_sparks_names_or_pythons(lake: WrittenLake) -> None:
     starting = {"clicks": {"0": 2990, "1": 2995}}
     assert topic_reader(lake.path, "clicks", ["offset"], starting_offsets=starting).read_all().num_rows == 15
@@ -211,6 +219,7 @@ def test_options_have_sparks_names_or_pythons(lake: WrittenLake) -> None:
         topic_dataset(lake.path, "clicks", startingOfsets="earliest")
 
 
+@pytest.mark.exhaustive
 def test_mistakes_are_named(lake: WrittenLake) -> None:
     with pytest.raises(UnknownTopicOrPartitionError, match=r"'clacks' is not in .*: clicks"):
         topic_reader(lake.path, "clacks")
@@ -218,6 +227,7 @@ def test_mistakes_are_named(lake: WrittenLake) -> None:
         topic_reader(lake.path, "clicks", ["vlaue"])
 
 
+@pytest.mark.exhaustive
 def test_what_would_go_around_the_topic_is_an_error_and_not_an_empty_result(lake: WrittenLake) -> None:
     clicks = topic_dataset(lake.path, "clicks")
     with pytest.raises(NotImplementedError):
@@ -226,6 +236,7 @@ def test_what_would_go_around_the_topic_is_an_error_and_not_an_empty_result(lake
         ds.dataset([clicks]).to_table()
 
 
+@pytest.mark.exhaustive
 def test_a_flipped_bit_is_an_error_with_file_and_position(lake: WrittenLake) -> None:
     segment = sorted(lake.directory("clicks", 1).glob("*.arrow"))[0]
     data = bytearray(segment.read_bytes())
@@ -247,6 +258,7 @@ print(len(connection.sql("SELECT value FROM many LIMIT 3").fetchall()))
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "active"])
 def test_aborted_and_open_records_and_control_batches_are_seen_by_nobody_who_reads_committed(
     lake: WrittenLake, sealed: bool
@@ -297,12 +309,14 @@ def test_a_process_whose_query_had_enough_ends_cleanly(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "3\n", "")
 
 
+@pytest.mark.exhaustive
 def test_head_reads_no_further_than_it_must(lake: WrittenLake, bytes_read: list[int]) -> None:
     head = topic_dataset(lake.path, "clicks").head(120, columns=["offset"])
     assert head.column("offset").to_pylist() == list(range(120))
     assert len(bytes_read) == 1
 
 
+@pytest.mark.exhaustive
 def test_an_internal_topic_is_there_for_who_names_it(lake: WrittenLake) -> None:
     lake.create("__consumer_offsets")
     lake.append_values("__consumer_offsets", 0, [b"journal"])
@@ -313,6 +327,7 @@ def test_an_internal_topic_is_there_for_who_names_it(lake: WrittenLake) -> None:
     assert {snapshot.topic for snapshot in begin_read(pattern).partitions} == {"clicks"}
 
 
+@pytest.mark.exhaustive
 def test_a_lake_that_is_older_than_a_table_is_read_all_the_same(lake: WrittenLake) -> None:
     shutil.rmtree(table_path(lake.path, GROUP_OFFSETS))
     assert topic_dataset(lake.path, "clicks").count_rows() == 2 * ROWS
@@ -352,6 +367,7 @@ class TestLostRecords:
         table = topic_dataset(lake, "clicks", fail_on_data_loss=False).to_table(columns=["offset"])
         assert table.column("offset").to_pylist() == [*range(90), 100]
 
+    @pytest.mark.exhaustive
     def test_a_stream_fails_in_the_batch_that_has_them(self, lake: Path) -> None:
         def read(first: int, end: int, **options: str) -> int:
             given = parse_options({"lake": str(lake), "subscribe": "clicks", **options})

@@ -133,6 +133,7 @@ def test_sealed_segments_that_delta_does_not_have_are_found_wherever_they_lie(
     assert values(lake) == numbers(30)
 
 
+@pytest.mark.exhaustive
 def test_without_the_leaders_directory_the_largest_known_watermark_counts(
     lake: ReplicatedLake, _impatient: None
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_long_value_is_cut(log: Log) -> None:
     assert "and 29999500 characters" in log.text
 
 
+@pytest.mark.exhaustive
 def test_a_flood_from_one_client_is_a_few_lines_and_a_number(log: Log) -> None:
     for port in range(20_000):
         log.write(CLOSED, f"10.0.0.1:{port}", f"version {port} is not supported")
@@ -107,6 +108,7 @@ def test_a_flood_from_one_client_is_a_few_lines_and_a_number(log: Log) -> None:
     assert log.lines[7:] == ["connection closed peer=10.0.0.1:2 reason='in the next minute'"]
 
 
+@pytest.mark.exhaustive
 def test_a_flood_from_many_clients_is_bounded_in_lines_and_memory(log: Log) -> None:
     for number in range(20_000):
         log.write(CLOSED, f"10.{number >> 8}.{number & 255}.1:5", "bad")

@@ -6,7 +6,9 @@ import ast
 import re
 from statistics import median
 
-from sources import modules, nodes, parsed
+from sources import ON_ONE_WORKER, modules, nodes, parsed
+
+pytestmark = ON_ONE_WORKER
 
 ANY_MAX = 300
 FUNCTION_LINES_MAX = 70

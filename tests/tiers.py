@@ -7,8 +7,9 @@
     spark     a Spark session                                           the fixture `spark`, or the file's marker
 
 A file says its tier (`pytestmark = pytest.mark.process`) where no fixture tells it. A unit test that starts a process fails, so the
-tier of a test cannot be wrong unnoticed. Unit tests that try every byte, or hundreds of examples, or start a
-node in this process, and take a quarter of a second or more are also `exhaustive`: `scripts/test --fast` leaves them out.
+tier of a test cannot be wrong unnoticed. Unit tests that take a quarter of a second or more, because they try every
+byte, or hundreds of examples, or start a node in this process, or commit to Delta tables, are also `exhaustive`:
+`scripts/test --fast` leaves them out.
 """
 
 from __future__ import annotations

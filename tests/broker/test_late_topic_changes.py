@@ -104,6 +104,7 @@ class Broker:
         return {UUID(row.topic_id): row for row in self.store.load_topics()}, set(self.term.newest.partitions)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("claim", ["load", "write"])
 @pytest.mark.parametrize("late", CHANGES.values(), ids=list(CHANGES))
 def test_a_late_change_of_a_deposed_controller_is_refused(tmp_path: Path, late: Change, claim: str) -> None:

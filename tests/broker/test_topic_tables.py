@@ -269,6 +269,7 @@ def changes_of(lake: Lake, admin: TopicAdmin, topic: Topic, *, validate_only: bo
     }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("change", ["create", "add partitions", "alter", "delete"])
 def test_a_change_whose_version_was_not_committed_in_time_is_finished_or_undone_later(change: str) -> None:
     """Another change holds the store up once the row is written, and this one is given up before its version is begun."""

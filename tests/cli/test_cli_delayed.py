@@ -41,6 +41,7 @@ def test_sql_reads_what_waits(kafkalake: Run, lake: DelayedLake) -> None:
     assert "_delayed" not in shown.replace("__delayed", "")
 
 
+@pytest.mark.exhaustive
 def test_what_waits_is_listed_in_order_of_due_times(kafkalake: Run, lake: DelayedLake) -> None:
     lake.hand_in(("orders", 1), [Waiting(1_000, b"\xff", None)], source=("orders-delay-5s", 1))
     ended = kafkalake("delayed", "list", "--lake", str(lake.path))
@@ -62,6 +63,7 @@ def test_what_waits_is_listed_in_order_of_due_times(kafkalake: Run, lake: Delaye
     assert [row["dueMs"] for row in json.loads(before.stdout)] == [1_000, HOUR_MS]
 
 
+@pytest.mark.exhaustive
 def test_what_waits_is_described_by_target_and_by_id(kafkalake: Run, lake: DelayedLake) -> None:
     described = json.loads(kafkalake("delayed", "describe", "--lake", str(lake.path), "--json").stdout)
     assert described == [

@@ -27,6 +27,7 @@ def expected(data: bytes, null: bytes | None, from_line: int) -> list[bytes | No
     return [None if line == null else line for line in found[from_line - 1 :]]
 
 
+@pytest.mark.exhaustive
 def test_lines_are_the_same_wherever_a_read_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(3)
     path = tmp_path / "lines"

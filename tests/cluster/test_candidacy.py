@@ -118,6 +118,7 @@ def test_a_controller_that_is_cut_off_but_lives_has_no_other_session() -> None:
     assert broker.candidacy.silent_ms == 0, "another controller"
 
 
+@pytest.mark.exhaustive
 def test_most_others_decide_before_a_stopped_controller_has_answered_nothing(caplog: pytest.LogCaptureFixture) -> None:
     class Stopped(Others):
         async def is_gone(self, broker_id: int) -> bool:

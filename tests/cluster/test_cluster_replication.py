@@ -245,6 +245,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=100)
 @given(steps, st.integers(1, 3))
 def test_the_watermark_never_falls_and_never_passes_a_replica_that_may_be_in_the_isr(
@@ -327,6 +328,7 @@ def replicate(leader: EpochLog, follower: EpochLog, most: int) -> None:
 elections = st.tuples(st.integers(0, 2), st.integers(0, 3), st.tuples(st.integers(0, 3), st.integers(0, 3)))
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=200)
 @given(st.lists(elections, max_size=8))
 def test_followers_cut_their_logs_exactly_where_they_part_from_the_leader_s(

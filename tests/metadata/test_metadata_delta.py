@@ -394,6 +394,7 @@ def test_a_segment_that_leads_out_of_the_logs_is_refused_by_whoever_reads_the_ta
                 read()
 
 
+@pytest.mark.exhaustive
 def test_a_segments_broker_is_found_where_an_earlier_version_wrote_no_such_column(tmp_path: Path) -> None:
     old = replace(
         lake_tables.TABLE_DEFINITIONS["segments"],

@@ -117,6 +117,7 @@ def test_a_topic_cannot_be_altered_wrongly(tested: StoreOfTest) -> None:
     assert tested.store.load_topics() == [row]
 
 
+@pytest.mark.exhaustive
 def test_a_change_of_an_earlier_controller_epoch_is_refused(tested: StoreOfTest) -> None:
     store = tested.store
     store.create_topics([topic_row("clicks")])  # of a version before epochs were noted
@@ -357,6 +358,7 @@ def test_of_two_leaders_of_a_partition_the_later_epoch_counts(tested: StoreOfTes
 # Time travel.
 
 
+@pytest.mark.exhaustive
 def test_a_version_of_partitions_comes_with_the_segments_of_that_publish(tested: StoreOfTest) -> None:
     first, second = segment_row(base=0), segment_row(base=100)
     v1 = tested.publish(published(0, [partition_row(end=150)], [first]))

@@ -92,6 +92,7 @@ def test_what_a_topic_refuses_of_records_it_refuses_of_columns(node: NodeInThrea
     assert producer.send_arrow(recent, pa.table({"value": ["a"]})).get(TIMEOUT_S)[0].base_offset == 0
 
 
+@pytest.mark.exhaustive
 def test_transactions_decide_on_them(node: NodeInThread) -> None:
     name = made(node, {})
     with Producer(bootstrap_servers=node.servers, transactional_id=name) as producer:
@@ -108,6 +109,7 @@ def test_transactions_decide_on_them(node: NodeInThread) -> None:
     assert [each.value for each in found] == [b"committed", b"last"]
 
 
+@pytest.mark.exhaustive
 def test_sequences_and_damage(node: NodeInThread) -> None:
     name = made(node, {})
 

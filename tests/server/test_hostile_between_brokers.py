@@ -41,6 +41,7 @@ def registered(node: NodeInThread) -> dict[int, str]:
     return {each.broker_id: each.endpoints[0].host for each in broker.cluster.brokers.values()}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("step", range(4))
 def test_reports_for_a_controller_that_nobody_has_elected_are_refused(
     node: NodeInThread, client: WireClient, step: int
@@ -83,6 +84,7 @@ def test_another_controller_may_register_and_be_unregistered(node: NodeInThread,
     assert not broker.cluster.controllers
 
 
+@pytest.mark.exhaustive
 def test_only_journals_of_delayed_records_deliver_and_not_to_internal_topics(
     node: NodeInThread, client: WireClient
 ) -> None:

@@ -97,6 +97,7 @@ def test_names_that_are_taken_are_refused_and_nothing_is_made(admin: AdminClient
     delete(admin, "sales-delay-5s")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("levels", ["5", "5x", "-5s", "0s", "1m,60s", "5s,,1m", "41d"])
 def test_levels_that_are_none_are_refused(admin: AdminClient, levels: str) -> None:
     assert refusal(lambda: create(admin, "wrong", delay_levels=levels))[0] == "INVALID_CONFIG"

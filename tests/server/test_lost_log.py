@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import confluent_kafka
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from node_in_thread import NodeInThread
 from waiting import wait_until
@@ -25,6 +26,7 @@ def produce(servers: str, partition: int, count: int) -> None:
     assert producer.flush(30) == 0
 
 
+@pytest.mark.exhaustive
 def test_records_of_a_log_that_was_begun_anew_are_not_removed_for_its_predecessors_start(tmp_path: Path) -> None:
     """Another writer commits to `partitions` before the broker has published the new log: the old start still stands there."""
     lake = tmp_path / "lake"
@@ -46,6 +48,7 @@ def test_records_of_a_log_that_was_begun_anew_are_not_removed_for_its_predecesso
         assert (logs[0].log_start_offset, logs[0].log_end_offset) == (0, 5)
 
 
+@pytest.mark.exhaustive
 def test_a_replica_whose_directory_was_lost_between_two_clean_runs_does_not_lead_without_its_records(
     tmp_path: Path,
 ) -> None:

@@ -114,6 +114,7 @@ def test_a_member_is_unfenced_once_it_listens(tmp_path: Path, monkeypatch: pytes
     asyncio.run(run())
 
 
+@pytest.mark.exhaustive
 def test_the_others_know_a_broker_that_has_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the controller's announcement does not come."""
     monkeypatch.setattr(Membership, "_look_for_versions", lambda self: None)

@@ -169,6 +169,7 @@ def test_running_it_twice_does_nothing_more(topic: CompactedTopic) -> None:
     assert topic.lake.store.load_segments("states") == rows
 
 
+@pytest.mark.exhaustive
 def test_a_dry_run_says_why_and_changes_nothing(topic: CompactedTopic, capsys: pytest.CaptureFixture[str]) -> None:
     rows = topic.lake.store.load_segments("states")
     assert compaction.main(["--lake", str(topic.lake.path), "--dry-run"]) == 0
@@ -177,6 +178,7 @@ def test_a_dry_run_says_why_and_changes_nothing(topic: CompactedTopic, capsys: p
     assert topic.lake.store.load_segments("states") == rows
 
 
+@pytest.mark.exhaustive
 def test_files_that_were_replaced_go_with_the_next_run_when_no_broker_runs(topic: CompactedTopic) -> None:
     old = topic.lake.store.load_segments("states")
     compact(topic.lake.path, "here")

@@ -87,6 +87,7 @@ def test_a_step_that_fails_does_not_keep_the_others_from_being_done(
     assert outcomes == {"clicks": "failed", "orders": "done", "views": "done", None: "failed"}
 
 
+@pytest.mark.exhaustive
 def test_wrong_arguments_are_one_sentence(
     lake: WrittenLake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

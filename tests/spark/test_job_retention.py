@@ -90,6 +90,7 @@ def test_old_segments_go_and_readers_begin_where_they_end(
     assert values(lake.path, "old") == [50, 51]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "config",
     [{"retention.ms": "-1"}, {"cleanup.policy": "compact", "retention.ms": "1"}],
@@ -101,12 +102,14 @@ def test_topics_that_keep_all_are_left_alone(lake: WrittenLake, config: dict[str
     assert values(lake.path, "old") == list(range(52))
 
 
+@pytest.mark.exhaustive
 def test_topics_that_are_compacted_and_deleted_lose_what_is_old(lake: WrittenLake) -> None:
     alter(lake.path, "old", **{"cleanup.policy": "compact,delete"})
     assert run(lake.path) == 0
     assert values(lake.path, "old") == [50, 51]
 
 
+@pytest.mark.exhaustive
 def test_size_takes_the_oldest(lake: WrittenLake) -> None:
     sizes = [row.bytes for row in lake.store.load_segments("old")]
     alter(lake.path, "old", **{"retention.ms": "-1", "retention.bytes": str(2 * sizes[-1])})

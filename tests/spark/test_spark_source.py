@@ -520,6 +520,7 @@ def test_only_the_columns_that_a_query_uses_are_read(spark: SparkSession, lake: 
         frame.agg({"value": "max"}).first()
 
 
+@pytest.mark.exhaustive
 def test_all_scans_of_a_query_read_one_snapshot(lake: WrittenLake) -> None:
     from kafkalake.spark.planner.query_snapshot import QuerySnapshots
 

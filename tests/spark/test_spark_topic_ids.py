@@ -114,6 +114,7 @@ def test_a_batch_of_a_stream_is_of_the_topics_that_its_offsets_name(lake: Writte
     assert [offset for offset, _, _ in found] == [*range(10, 15)]
 
 
+@pytest.mark.exhaustive
 def test_given_offsets_may_name_their_topic(lake: WrittenLake) -> None:
     old = fill(lake, "old", 3)
     starting = json.dumps({"clicks": {"0": 2}, f"clicks#{old}": {}})

@@ -48,6 +48,7 @@ def refusal(url: str, timeout_s: float = 10.0) -> str:
     return str(raised.value)
 
 
+@pytest.mark.exhaustive
 def test_no_failure_shows_more_than_scheme_and_host(server: str) -> None:
     assert refusal(f"{server}/services/SECRET") == "the webhook at http://127.0.0.1 did not take them: HTTP status 500"
     with socket.socket() as unused:
@@ -58,6 +59,7 @@ def test_no_failure_shows_more_than_scheme_and_host(server: str) -> None:
     refusal("http://no-such-host.invalid/SECRET")
 
 
+@pytest.mark.exhaustive
 def test_a_redirect_is_not_followed(server: str) -> None:
     assert "HTTP status 302" in refusal(f"{server}/redirect/SECRET")
     assert Hook.paths == ["/redirect/SECRET"]

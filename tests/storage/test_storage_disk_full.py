@@ -45,6 +45,7 @@ def numbers(log: Log) -> list[int]:
     return [int((row[2] or b"")[:6]) for _, row in read_all(log)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("capacity", [0, 100, 600, 5_000, 20_000, 20_483, 40_001])
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_a_full_disk_refuses_records_and_loses_none(tmp_path: Path, capacity: int, codec: str) -> None:

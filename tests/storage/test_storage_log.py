@@ -314,6 +314,7 @@ def test_producers_expire_by_the_brokers_time(tmp_path: Path) -> None:
     assert log.active_producers() == 0
 
 
+@pytest.mark.exhaustive
 def test_the_first_record_at_or_after_a_time(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=4_000, index_interval_bytes=500)
     random = np.random.default_rng(5)
@@ -568,6 +569,7 @@ def test_a_segment_is_read_by_another_process_while_it_grows(tmp_path: Path) -> 
         assert [row for row in found if row[0] >= start] == [row for row in expected if row[0] >= start]
 
 
+@pytest.mark.exhaustive
 def test_the_number_of_open_files_is_bounded(tmp_path: Path) -> None:
     shared = OpenFiles()
     logs = [Log.open(tmp_path / str(n), LogConfig(), ManualClock(), open_files=shared) for n in range(30)]

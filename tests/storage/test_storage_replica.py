@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from manual_clock import ManualClock
 from partition_logs import append, open_log
 from record_batches import simple_batch
@@ -33,6 +34,7 @@ def test_a_closed_follower_goes_on_in_the_segment_of_its_leader(memory_path: Pat
     assert len(data_of(memory_path / "follower")) == 1
 
 
+@pytest.mark.exhaustive
 def test_a_follower_is_truncated_below_its_watermark_and_copies_on(memory_path: Path) -> None:
     clock = ManualClock()
     leader, follower = written(memory_path / "leader", clock), open_follower(memory_path / "follower", clock)

@@ -127,6 +127,7 @@ def test_a_log_whose_beginning_was_deleted_is_right(tmp_path: Path) -> None:
     assert verify_partition(tmp_path) == []
 
 
+@pytest.mark.exhaustive
 def test_a_log_that_is_written_at_the_moment_is_right(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=20_000, index_interval_bytes=0, file_delete_delay_ms=60_000)
     stop = threading.Event()

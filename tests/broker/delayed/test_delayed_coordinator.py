@@ -251,6 +251,7 @@ def test_an_append_to_the_target_that_fails_is_repeated(tmp_path: Path, error: K
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_a_journal_that_cannot_be_written_delays_and_nothing_else(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await started(tmp_path)
@@ -438,6 +439,7 @@ def test_a_small_world_is_the_same_with_far_entries_in_files(tmp_path: Path, mon
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_a_load_that_was_given_up_does_not_write_into_the_files_of_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -589,6 +591,7 @@ def test_a_dead_letter_topic_that_is_deleted_is_replaced(tmp_path: Path) -> None
     run(scenario())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_target_that_takes_nothing_for_a_while_keeps_no_other_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool
@@ -620,6 +623,7 @@ def test_a_target_that_takes_nothing_for_a_while_keeps_no_other_back(
     run(scenario())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", ["no replicas in sync", "no topic", "refuses", "restarts"])
 def test_dead_letters_that_nobody_takes_keep_no_record_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
@@ -670,6 +674,7 @@ def test_dead_letters_that_nobody_takes_keep_no_record_back(
     run(scenario())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_dead_letter_that_its_topic_refuses_keeps_no_other_back(tmp_path: Path, restarts: bool) -> None:
     bad = {b"3", b"8"}

@@ -73,6 +73,7 @@ def test_records_that_wait_long_do_not_keep_the_others(tmp_path: Path, kill_at: 
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_a_carry_that_is_written_twice_counts_once(tmp_path: Path) -> None:
     """As after an append that timed out and was below the watermark later."""
 
@@ -105,6 +106,7 @@ def test_cancels_are_forgotten_when_nothing_more_can_arrive(tmp_path: Path) -> N
     run(scenario())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", ["waits-id-1", "value-1"], ids=["headers", "value"])
 def test_damage_stops_neither_cancels_nor_trimming(tmp_path: Path, fault: str) -> None:
     async def scenario() -> None:

@@ -80,6 +80,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=150, deadline=None)
 @given(STEPS, st.integers(1, 6), st.integers(1, 7), st.sampled_from([1, 2, 5, 1_000]))
 def test_the_index_is_a_sorted_list(steps: list[object], in_memory_max: int, limit: int, slice_max: int) -> None:
@@ -163,6 +164,7 @@ def test_no_call_moves_or_sorts_more_than_a_part() -> None:
     assert found[:, 2].tolist() == list(range(count)) and not len(index)
 
 
+@pytest.mark.exhaustive
 def test_records_that_came_one_by_one_are_moved_together() -> None:
     """Moving a part costs processor time by its records, which may be as many pieces, and not by their square."""
     index, count = DueIndex(NOW, MemoryFiles(), 1_000_000), due_index.SLICE // 2

@@ -110,6 +110,7 @@ def test_the_names_of_members_count_too_also_of_those_that_have_not_come_back_wi
     assert c.coordinator.table.memory.bytes == len("g") + len("other")
 
 
+@pytest.mark.exhaustive
 def test_the_names_of_groups_have_a_limit_in_sum() -> None:
     c = Cluster(group_coordinator_metadata_max_bytes=10_000_000)
     names = [f"{number}".rjust(30_000, "g") for number in range(1_000)]

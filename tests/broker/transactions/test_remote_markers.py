@@ -65,6 +65,7 @@ def test_it_ends_when_the_markers_of_both_brokers_are_written(c: TwoBrokers) -> 
     run(scenario())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("script", [["lost"], ["lost"] * 12, ["unanswered"], ["unanswered", "lost", "unanswered"]])
 def test_requests_without_an_answer_are_sent_again(c: TwoBrokers, script: list[str]) -> None:
     async def scenario() -> None:
@@ -290,6 +291,7 @@ class Sender:
 A, B, C = ("clicks", 1), ("clicks", 2), ("views", 0)
 
 
+@pytest.mark.exhaustive
 def test_markers_of_one_turn_go_together_and_a_refused_one_holds_up_no_other() -> None:
     async def scenario() -> None:
         s = Sender()

@@ -417,6 +417,7 @@ def test_transactional_ids_have_a_limit() -> None:
     assert cluster.init(name="a")[0].error is None
 
 
+@pytest.mark.exhaustive
 def test_long_transactional_ids_have_a_limit_in_sum() -> None:
     cluster = Cluster(transactional_ids_max_bytes=1_000_000)
     names = [f"{number}".rjust(30_000, "x") for number in range(1_000)]

@@ -182,6 +182,7 @@ def test_an_answer_that_lacks_a_partition_does_not_say_that_nothing_is_committed
     assert world.run(world.calls.committed([P0], 30_000)) == {P0: OffsetAndMetadata(1)}
 
 
+@pytest.mark.exhaustive
 def test_offsets_are_committed_by_polls_in_their_interval() -> None:
     world = GroupWorld(**{"auto.commit.interval.ms": 5_000})
     world.logs[P0].append(b"a")
