@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from wire.message_codec import read_header
+
 from kafkalake.client.address import Address
 from kafkalake.client.network.machine import Connect, Disconnect, Machine, Write
 from kafkalake.client.requests import API_VERSIONS, METADATA, ClientApi
@@ -22,7 +24,7 @@ from kafkalake.wire.messages.cluster import (
     SupportedFeatureKey,
     TopicMetadata,
 )
-from kafkalake.wire.messages.codec import decode_request, encode_response, read_header
+from kafkalake.wire.messages.codec import decode_request, encode_response
 from kafkalake.wire.messages.message import Message
 
 Handler = Callable[[Any], Message | None]
@@ -56,7 +58,7 @@ class SimulatedBroker:
         if header.api_key == API_VERSIONS.key:
             return self._encode(header, self._versions())
         api, handler = next(each for each in self.handlers.items() if each[0].key == header.api_key)
-        request = decode_request(api.request, header, frame[4:])
+        request = decode_request(api.request, api.key, header.version, frame[4:])[1]
         self.requests.append(request)
         response = handler(request)
         return b"" if response is None else self._encode(header, response)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from wire.message_codec import RequestHeader, read_header
 
 from kafkalake.client import exchange, peer_connection
 from kafkalake.client.address import Address
@@ -29,7 +30,7 @@ from kafkalake.wire.messages.cluster import (
     DescribeClusterResponse,
     MetadataRequest,
 )
-from kafkalake.wire.messages.codec import RequestHeader, encode_response, read_header
+from kafkalake.wire.messages.codec import encode_response
 from kafkalake.wire.messages.offsets import OffsetDeleteRequest
 
 Scenario = Callable[[], Coroutine[Any, Any, None]]

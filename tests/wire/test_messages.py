@@ -109,6 +109,8 @@ def test_messages_compare_by_their_fields() -> None:
     assert groups.HeartbeatRequest() == groups.HeartbeatRequest()
     assert groups.HeartbeatRequest(group_id="a") != groups.HeartbeatRequest(group_id="b")
     assert "group_id='a'" in repr(groups.HeartbeatRequest(group_id="a"))
+    without_values = groups.HeartbeatRequest.__new__(groups.HeartbeatRequest)  # as a debugger sees it in `__init__`
+    assert repr(without_values) == "HeartbeatRequest()"
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: APIS[key].name)

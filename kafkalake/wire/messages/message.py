@@ -33,7 +33,8 @@ class Message(metaclass=_MessageType):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.defaults)})"
+        fields = (f"{name}={getattr(self, name)!r}" for name in self.defaults if hasattr(self, name))
+        return f"{type(self).__name__}({', '.join(fields)})"
 
 
 class Response(Message):
