@@ -2,13 +2,13 @@
 
 One request at a time is on its way to a broker. Records are fetched ahead: while the application has those of one response, the
 next are asked for, until `fetch.max.bytes` are held in all or two responses of one partition. What was fetched for a position
-that has moved since is dropped (`PartitionState.version`). A partition is fetched from its leader, or from the replica that the
-leader names (KIP-392).
+that has moved since is dropped (`PartitionState.version`), and what is paused if nothing else is held and others have no room.
+A partition is fetched from its leader, or from the replica that the leader names (KIP-392).
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -128,10 +128,14 @@ class Fetcher:
 
         takes_ids: whether a node knows topics by their ids.
         """
+        self._forget_dropped()
         self.may_request = False
-        if self._held_bytes >= self._settings.fetch_max_bytes:
-            return []
         by_node = self._wanted(now_ms)
+        if by_node and self._held_bytes >= max(self._settings.fetch_max_bytes, 1):
+            if any(map(self._is_takeable, self._fetched)):
+                return []
+            for partition in {each.partition for each in self._fetched}:  # paused, while others wait
+                self._drop(partition)
         made = []
         for node_id, wanted in by_node.items():
             if node_id not in self._asked and can_send(node_id):
@@ -141,11 +145,9 @@ class Fetcher:
 
     def _wanted(self, now_ms: int) -> dict[int, list[TopicPartition]]:
         by_node: dict[int, list[TopicPartition]] = {}
-        held: dict[TopicPartition, int] = {}
-        for fetched in self._fetched:
-            held[fetched.partition] = held.get(fetched.partition, 0) + 1
+        held = Counter(each.partition for each in self._fetched)
         for partition, state in self._subscriptions.partitions.items():
-            if not _is_fetchable(state, now_ms) or held.get(partition, 0) >= _RESPONSES_AHEAD:
+            if not _is_fetchable(state, now_ms) or held[partition] >= _RESPONSES_AHEAD:
                 continue
             node_id = self._node(partition, state, now_ms)
             if node_id is not None:
@@ -348,14 +350,12 @@ class Fetcher:
         state = self._subscriptions.partitions.get(partition)
         if state is not None:
             self._subscriptions.begin_at(partition, state.version, offset)
-            self._forget_dropped()
 
     def _raise_error(self) -> None:
         if self._errors:
             raise as_value(self._errors.popleft())
 
     def _next(self) -> FetchedRecords | None:
-        self._forget_dropped()
         return next((each for each in self._fetched if self._is_takeable(each)), None)
 
     def _is_takeable(self, fetched: FetchedRecords) -> bool:

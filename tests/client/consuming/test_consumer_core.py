@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -344,6 +344,63 @@ def test_what_was_fetched_is_dropped_after_a_seek_and_records_before_the_positio
     world.core.subscriptions.seek(P0, 3)  # while the response for 0 is under way
     world.network.deliver()
     assert world.read() == [b"d"]
+
+
+def seek(world: World) -> None:
+    world.core.subscriptions.seek(P0, 1)
+
+
+def move_leader(world: World) -> None:
+    world.logs[P0].epoch_ends = {0: 100}
+    world.topics.move("t", 0, 2)
+    world.core.metadata.request_update()
+
+
+def assign_anew(world: World) -> None:
+    world.assign(P1)
+    world.assign(P0)
+    world.core.subscriptions.seek(P0, 1)
+
+
+@pytest.mark.parametrize("move", [seek, move_leader, assign_anew])
+def test_reading_goes_on_although_all_that_was_fetched_ahead_is_dropped(move: Callable[[World], None]) -> None:
+    world, clock = World(), ManualClock(1_000)
+    world.logs[P0].append(b"a")
+    world.logs[P0].append(b"b")
+    world.logs[P0].append(b"c")
+    world.assign(P0)
+    calls = ConsumerCalls(world.core, world.settings, clock, (None, None), ())
+    assert [record.value for record in world.poll(calls, clock, 1)] == [b"a"]
+    world.network.run(1_000)
+    assert world.core.fetcher.metrics()["bytes-held"] > 0
+    move(world)
+    world.network.run(1_000)
+    found = [record.value for _ in range(4) for record in world.poll(calls, clock)]
+    assert found == [b"b", b"c"]
+    assert world.core.fetcher.metrics()["bytes-held"] == 0
+
+
+@pytest.mark.parametrize("most", [0, 100])
+def test_records_of_paused_partitions_do_not_hold_up_those_of_others(most: int) -> None:
+    world, clock = World(**{"fetch.max.bytes": most}), ManualClock(1_000)
+    for number in range(4):
+        world.logs[P0].append(b"%d" % number)
+    world.assign()
+    calls = ConsumerCalls(world.core, world.settings, clock, (None, None), ())
+    assert [record.value for record in world.poll(calls, clock, 1)] == [b"0"]
+    world.network.run(1_000)
+    asked, held = len(world.fetches), world.core.fetcher.metrics()["bytes-held"]
+    assert held >= most
+    world.core.subscriptions.pause([P0, P1])
+    assert world.poll(calls, clock) == []
+    assert (len(world.fetches), world.core.fetcher.metrics()["bytes-held"]) == (asked, held)  # kept for the resumption
+    world.core.subscriptions.resume([P1])
+    world.logs[P1].append(b"x")
+    world.end_waits()
+    assert [record.value for record in world.poll(calls, clock)] == [b"x"]
+    world.core.subscriptions.resume([P0])
+    world.end_waits()
+    assert [record.value for _ in range(4) for record in world.poll(calls, clock)] == [b"1", b"2", b"3"]
 
 
 def test_an_offset_that_is_not_in_the_log_is_reset_or_raised() -> None:
