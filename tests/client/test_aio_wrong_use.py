@@ -7,6 +7,7 @@ import gc
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -99,6 +100,22 @@ def test_calls_that_are_cancelled_anywhere_lose_nothing_and_life_goes_on(setting
             for client in others:
                 await cancelled(client.close(), turns)
             await close(others)
+
+    run(scenario())
+
+
+def test_polls_that_do_not_wait_return_records_and_let_other_tasks_run(settings: Settings, topic: str) -> None:
+    async def scenario() -> None:
+        producer, consumer, admin = clients = made(settings)
+        await admin.create_topic(topic, partitions=1)
+        consumer.assign([(topic, 0)])
+        sending = asyncio.ensure_future(producer.send_and_wait(topic, b"v"))
+        found: list[bytes] = []
+        ends_s = time.monotonic() + 20
+        while not found and time.monotonic() < ends_s:
+            found += [record.value for record in await consumer.poll()]
+        assert found == [b"v"] and sending.done()
+        await close(clients)
 
     run(scenario())
 

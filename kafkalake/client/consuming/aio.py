@@ -194,6 +194,7 @@ class Consumer(ConsumerFace):
             left_ms = step.until_ms - self._clock.monotonic_ms()
             if left_ms <= 0:
                 self._edge.turn()
+                await asyncio.sleep(0)  # the event loop receives what came, and other tasks run
             else:
                 self._edge.schedule()
                 await self._edge.next_turn(left_ms / 1000)

@@ -106,6 +106,7 @@ class ConsumerCalls:
         if self._is_polling:
             raise IllegalStateError("a rebalance listener or callback that poll calls cannot call poll")
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        has_waited = False  # once at least: between calls nobody does the network's work
         self._is_polling = True
         try:
             while True:
@@ -119,9 +120,10 @@ class ConsumerCalls:
                         yield Wait(0)  # what comes next is asked for before these are decoded
                     if found := take():
                         return found
-                if now_ms >= deadline_ms:
+                if has_waited and now_ms >= deadline_ms:
                     return []
                 yield Wait(deadline_ms)
+                has_waited = True
         finally:
             self._is_polling = False
 

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Wait(NamedTuple):
-    """Let the edge work until there is news, at most until a time."""
+    """Let the edge work until there is news, at most until a time, and at least once."""
 
     until_ms: int
 

@@ -197,6 +197,18 @@ def test_offsets_are_committed_by_polls_in_their_interval() -> None:
     assert world.commits[-1][1] == {P0: 1, P1: 0}
 
 
+def test_polls_that_do_not_wait_do_the_work_of_the_network() -> None:
+    world = GroupWorld()
+    world.logs[P0].append(b"a")
+    world.logs[P0].append(b"b")
+    world.assign(P0)
+    found = [record.value for _ in range(50) for record in world.run(world.calls.poll(0, 1))]
+    world.logs[P0].append(b"c")
+    world.end_waits()
+    batches = [batch for _ in range(50) for batch in world.run(world.calls.poll_arrow(0, 1))]
+    assert (found, [batch.column("value").to_pylist() for batch in batches]) == ([b"a", b"b"], [[b"c"]])
+
+
 def test_a_wakeup_is_heard_of_while_offsets_are_committed_before_partitions_are_revoked(world: GroupWorld) -> None:
     world.join()
     world.falls_silent = True
