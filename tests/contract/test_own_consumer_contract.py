@@ -19,9 +19,15 @@ from waiting import wait_until
 
 import kafkalake
 from kafkalake import aio
+from kafkalake.client.consuming.commits import CommitFailedError
 from kafkalake.client.consuming.consumer import Consumer
 from kafkalake.client.consuming.listeners import RebalanceListener
-from kafkalake.client.errors import ClientClosedError, IllegalStateError, WakeupError
+from kafkalake.client.errors import (
+    ClientClosedError,
+    IllegalStateError,
+    TransactionMustAbortError,
+    WakeupError,
+)
 from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.errors import (
     FencedInstanceIdError,
@@ -229,6 +235,37 @@ def test_offsets_are_committed_by_poll_and_close(four: BrokerProcess, topic: str
         reader.subscribe([topic])
         produce(four, topic, [b"new"], 1)
         assert values_until(reader, 1) == [b"new"]
+
+
+def test_a_member_that_was_away_for_too_long_commits_nothing(four: BrokerProcess, topic: str) -> None:
+    """Neither with its group empty again, nor in a transaction: the offsets of those that came after it stay."""
+    produce(four, topic, [b"%d" % number for number in range(8)])
+    group = {"group.id": f"g-{uuid.uuid4().hex[:8]}", "enable.auto.commit": False}
+    early = {(topic, number): 1 for number in range(PARTITIONS)}
+    transactional = kafkalake.Producer(bootstrap_servers=four.bootstrap_servers, transactional_id=group["group.id"])
+    with (
+        kafkalake.Admin(bootstrap_servers=four.bootstrap_servers) as admin,
+        transactional as producer,
+        consumer(four, **group, **{"max.poll.interval.ms": 2_000}) as slow,
+    ):
+        slow.subscribe(topic)
+        assert len(values_until(slow, 8)) == 8
+        wait_until(lambda: not admin.describe_group(str(group["group.id"])).members)
+        with consumer(four, **group) as other:
+            other.subscribe(topic)
+            assert len(values_until(other, 8)) == 8
+            other.commit()
+        assert not admin.describe_group(str(group["group.id"])).members
+        with pytest.raises(CommitFailedError):
+            slow.commit(early)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"of a record that another member has had")
+        with pytest.raises(TransactionMustAbortError):
+            producer.send_offsets_to_transaction(early, slow.group_metadata())
+        producer.abort_transaction()
+        committed = admin.committed_offsets(str(group["group.id"]))
+        assert {place: at.offset for place, at in committed.items()} == dict.fromkeys(early, 2)
 
 
 def test_aborted_records_are_not_seen_by_read_committed(four: BrokerProcess, topic: str) -> None:

@@ -5,8 +5,8 @@
     JOINING, SYNCING --(an assignor raises)--> FAILED --(the application polls, which raises it)--> JOINING
 
 With the eager protocol PREPARING gives up all partitions; with the cooperative one (KIP-429) only what ASSIGNING shows to go to
-others, and then the member joins again. A member whose id or generation is refused has lost its partitions. Source: KIP-62,
-KIP-345, KIP-394, KIP-429; Kafka protocol guide.
+others, and then the member joins again. A member whose id or generation is refused has lost its partitions. Until it has joined
+again it commits as the member that it was, and is refused. Source: KIP-62, KIP-345, KIP-394, KIP-429; Kafka protocol guide.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class ClassicMembership:
         self._state = State.UNJOINED
         self._member_id = ""
         self._generation = NO_GENERATION
+        self._identity = Identity(group_instance_id=settings.group_instance_id)
         self._last_assignment: tuple[Sequence[TopicPartition], int] = ((), NO_GENERATION)
         self._must_join = True
         self._is_asking = False
@@ -102,8 +103,8 @@ class ClassicMembership:
 
     @property
     def identity(self) -> Identity:
-        """The member's id and generation."""
-        return Identity(self._member_id, self._generation, self._settings.group_instance_id)
+        """The member's id and generation, or the last ones that it had: a commit without them is nobody's, and not checked."""
+        return self._identity
 
     @property
     def state(self) -> State:
@@ -222,13 +223,14 @@ class ClassicMembership:
         """See `Membership`."""
         if code == RebalanceInProgressError.code:
             self._must_join = True
-        elif code in (UnknownMemberIdError.code, IllegalGenerationError.code):
+        elif code in (UnknownMemberIdError.code, IllegalGenerationError.code) and self._generation != NO_GENERATION:
             self._lose_membership(code)
 
     def leave(self, now_ms: int) -> GroupRequest | None:
         """See `Membership`."""
         request = self._leave_request()
         self._forget_generation(keep_id=False)
+        self._identity = Identity(group_instance_id=self._settings.group_instance_id)
         self._state, self._must_join, self._change = State.UNJOINED, True, None
         self._error = self._assignor_error = None
         return request
@@ -291,6 +293,7 @@ class ClassicMembership:
         if self._state is not State.JOINING:
             return
         self._member_id, self._generation = response.member_id, response.generation_id
+        self._identity = Identity(self._member_id, self._generation, self._settings.group_instance_id)
         self._protocol = response.protocol_name or ""
         self._state = State.SYNCING
         self._beaten_ms = now_ms
@@ -393,4 +396,4 @@ class ClassicMembership:
         """Return LeaveGroup. A static member stays until its session is over."""
         if not self._member_id or self._settings.group_instance_id is not None:
             return None
-        return leave_request(self._settings, self.identity)
+        return leave_request(self._settings, self._member_id)

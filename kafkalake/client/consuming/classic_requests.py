@@ -99,9 +99,9 @@ def heartbeat_request(settings: ConsumerSettings, identity: Identity) -> GroupRe
     return GroupRequest(HEARTBEAT, message)
 
 
-def leave_request(settings: ConsumerSettings, identity: Identity) -> GroupRequest:
+def leave_request(settings: ConsumerSettings, member_id: str) -> GroupRequest:
     """Return LeaveGroup."""
-    message = LeaveGroupRequest(group_id=settings.group_id or "", member_id=identity.member_id)
+    message = LeaveGroupRequest(group_id=settings.group_id or "", member_id=member_id)
     return GroupRequest(LEAVE_GROUP, message)
 
 

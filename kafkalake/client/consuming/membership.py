@@ -60,7 +60,7 @@ class Membership(Protocol):
 
     @property
     def identity(self) -> Identity:
-        """The member as of now."""
+        """The member as of now, as its commits name it. After its end the member that it was, so that they are refused."""
         ...
 
     @property

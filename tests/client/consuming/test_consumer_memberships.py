@@ -12,7 +12,7 @@ import pytest
 from kafkalake.client.consuming.assignors import ASSIGNORS, Assigned, Assignor, GroupMember, RebalanceProtocol
 from kafkalake.client.consuming.classic_membership import ClassicMembership, State
 from kafkalake.client.consuming.consumer_membership import LEAVE_EPOCH, ConsumerMembership
-from kafkalake.client.consuming.membership import Change, GroupRequest, Membership
+from kafkalake.client.consuming.membership import Change, GroupRequest, Identity, Membership
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import Subscriptions
 from kafkalake.client.errors import AssignorError
@@ -334,6 +334,35 @@ def test_a_member_that_is_no_more_has_lost_its_partitions(error: type[UnknownMem
         assert group.sent[-1].message.member_id == "me"  # type: ignore[attr-defined]
         group.poll()
         assert group.assignment() == ALL
+
+
+@pytest.mark.parametrize("end", ["is refused", "does not poll"])
+def test_a_member_that_is_no_more_commits_as_the_one_that_it_was(end: str) -> None:
+    """Without a member and a generation the commit would count in an empty group, and in every transaction."""
+    group = stable()
+    assert group.member.identity == Identity("me", 1)
+    if end == "is refused":
+        group.now_ms += 3_000
+        assert group.requests() == [HEARTBEAT]
+        group.answer(HeartbeatResponse(error_code=UnknownMemberIdError.code))
+    else:
+        group.now_ms += 300_000
+        assert LEAVE_GROUP in group.requests()
+    assert group.member.identity == Identity("me", 1)
+    group.member.commit_refused(UnknownMemberIdError.code)
+    change = group.poll()
+    assert change is not None and change.lost == ALL
+    assert group.member.identity == Identity("me", 1)
+    assert group.requests() == [JOIN_GROUP]
+    group.member.commit_refused(UnknownMemberIdError.code)  # of the commit before
+    assert group.sent[0].message.member_id == ""  # type: ignore[attr-defined]
+    group.answer(joined(2))
+    assert group.requests() == [SYNC_GROUP]
+    group.answer(synced(ALL))
+    group.poll()
+    assert group.member.identity == Identity("me", 2) and group.assignment() == ALL
+    group.member.leave(group.now_ms)
+    assert group.member.identity == Identity()
 
 
 def test_an_interrupted_join_is_repeated() -> None:
