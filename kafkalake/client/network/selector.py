@@ -16,7 +16,7 @@ from kafkalake.buffers import Buffer
 from kafkalake.client.address import Address, reason, unreachable
 from kafkalake.client.network.machine import Action, Connect, Machine, Write
 from kafkalake.clock import Clock
-from kafkalake.errors import BrokerUnavailableError, ConnectionLostError
+from kafkalake.errors import BrokerUnavailableError, ConnectionLostError, as_value
 
 _LONGEST_WAIT_MS = 60_000
 _PARTS_MAX = 64
@@ -50,7 +50,11 @@ class _Link:
         error = OSError(errno.EHOSTUNREACH, "no address")
         while self.targets:
             family, kind, protocol, _, target = self.targets.popleft()
-            opened = socket.socket(family, kind, protocol)
+            try:
+                opened = socket.socket(family, kind, protocol)
+            except OSError as failed:  # the system lacks the family, or a descriptor
+                error = as_value(failed)
+                continue
             opened.setblocking(False)
             number = opened.connect_ex(target)
             if number in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
