@@ -18,16 +18,13 @@ from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.transactions.cut import UNKNOWN
 from kafkalake.broker.transactions.decisions import Marker, MarkerResult, error_of
 from kafkalake.broker.transactions.remote_admission import MarkerWatch
-from kafkalake.broker.transactions.remote_markers import NEVER_WRITTEN, Done, RemoteMarkers
+from kafkalake.broker.transactions.remote_markers import NEVER_WRITTEN, Done, RemoteMarkers, WriteHere
 from kafkalake.broker.transactions.waves import Waves
 from kafkalake.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import GROUP_JOURNAL
 from kafkalake.offset_range import OffsetRange
 from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
 from kafkalake.topic_partition import TopicPartition
-
-WriteMarkers = Callable[[TopicPartition, Marker, int, Done], None]
-"""The call of a `MarkerWriter`."""
 
 
 class TransactionalOffsets(Protocol):
@@ -58,12 +55,12 @@ class MarkerWriter:
         marked: Callable[[Partition, bool], None],
         offsets: TransactionalOffsets,
         watch: MarkerWatch,
-        new_remote: Callable[[WriteMarkers], RemoteMarkers],
+        new_remote: Callable[[WriteHere], RemoteMarkers],
     ) -> None:
         """Set up the writer. `marked` is called with each partition that gets a marker: with False before, with True afterwards.
 
         `watch` notes each marker. `new_remote` makes the sender of other brokers' markers. It gives back those of partitions that
-        this broker leads by then.
+        this broker is to lead by then.
         """
         self._topics = topics
         self._queue = queue
@@ -71,7 +68,7 @@ class MarkerWriter:
         self._marked = marked
         self._offsets = offsets
         self._watch = watch
-        self._remote = new_remote(self)
+        self._remote = new_remote(self._write_here)
 
     def __call__(
         self,
@@ -95,14 +92,20 @@ class MarkerWriter:
             done(error)
 
         def write() -> None:
-            try:
-                self.write(self._topics.leader(*partition), marker, coordinator_epoch, settled)
-            except UnknownTopicOrPartitionError as error:
-                settled(type(error))
-            except NotLeaderOrFollowerError:
+            if not self._write_here(partition, marker, coordinator_epoch, settled):
                 self._remote.write(partition, marker, coordinator_epoch, settled)
 
         self._waves.begin(partition, marker.producer_id, write)
+
+    def _write_here(self, partition: TopicPartition, marker: Marker, coordinator_epoch: int, done: Done) -> bool:
+        """Write a marker if this broker leads the partition, and return whether it does. One that is gone needs no marker."""
+        try:
+            self.write(self._topics.leader(*partition), marker, coordinator_epoch, done)
+        except UnknownTopicOrPartitionError as error:
+            done(type(error))
+        except NotLeaderOrFollowerError:
+            return False
+        return True
 
     def abandon(self, producer_id: int) -> None:
         """Send no more markers of a producer, whose coordinator is another one now. That one sends all of them, here too."""

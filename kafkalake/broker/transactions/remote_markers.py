@@ -39,6 +39,8 @@ PAUSE_MS = 20
 PAUSE_MS_MAX = 1_000
 
 Done = Callable[[MarkerResult], None]
+WriteHere = Callable[[TopicPartition, Marker, int, Done], bool]
+"""Writes a marker if this broker leads the partition, and returns whether it does."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +53,7 @@ class _Pending:
 
 
 _Lane = tuple[int, bool]
-"""The broker, and whether the markers were refused before."""
+"""The broker, and whether the markers were refused before. That of this broker has what it cannot write now."""
 
 
 class _Retries(Pauses[_Lane]):
@@ -75,11 +77,12 @@ class RemoteMarkers:
         leader_of: Callable[[TopicPartition], int],
         peers: TransactionPeers,
         timers: Timers,
-        write_here: Callable[[TopicPartition, Marker, int, Done], None],
+        write_here: WriteHere,
     ) -> None:
         """`leader_of` returns the id of a partition's leader, or raises `UnknownTopicOrPartitionError`.
 
-        `write_here` gets the markers of partitions that this broker leads by now.
+        `write_here` gets the markers of partitions of which this broker is the leader by now. It may not lead one yet, or no
+        longer, since its disk has failed and no other leader is elected: the marker waits.
         """
         self._broker_id = broker_id
         self._leader_of = leader_of
@@ -130,7 +133,8 @@ class RemoteMarkers:
         leader = self._leader(pending)
         if leader == self._broker_id:
             done = partial(self._settle, pending)
-            self._write_here(request.partition, request.marker, request.coordinator_epoch, done)
+            if not self._write_here(request.partition, request.marker, request.coordinator_epoch, done):
+                self._lanes.send((leader, True), pending)
         elif leader is not None:
             self._lanes.send((leader, pending.was_refused), pending)
 
@@ -160,6 +164,10 @@ class RemoteMarkers:
         broker_id = lane[0]
         if broker_id == NO_LEADER:
             return False
+        if broker_id == self._broker_id:
+            for pending in batch:
+                self._route(pending)
+            return True
         requests = [pending.request for pending in batch]
         results = await ask_each(self._peers.write_markers, broker_id, requests, "markers")
         if isinstance(results, KafkaError):

@@ -25,9 +25,9 @@ from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.transactions.cut import UNFINISHED, UNKNOWN, EndedTransaction
 from kafkalake.broker.transactions.decisions import Marker
-from kafkalake.broker.transactions.markers import MarkerWriter, WriteMarkers
+from kafkalake.broker.transactions.markers import MarkerWriter
 from kafkalake.broker.transactions.remote_admission import MarkerWatch
-from kafkalake.broker.transactions.remote_markers import RemoteMarkers
+from kafkalake.broker.transactions.remote_markers import RemoteMarkers, WriteHere
 from kafkalake.broker.transactions.waves import HOLD_MS, TRANSACTIONS_MAX, Waves
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.config.layers import Settings
@@ -85,7 +85,7 @@ class World:
             if is_written:
                 self.marked.append(partition.name)
 
-        def alone(write: WriteMarkers) -> RemoteMarkers:
+        def alone(write: WriteHere) -> RemoteMarkers:
             return RemoteMarkers(0, self.topics.leader_id, NoTransactionPeers(), self.timers, write)
 
         return MarkerWriter(self.topics, self.queue, self.waves, marked, NoOffsets(), MarkerWatch(), alone)

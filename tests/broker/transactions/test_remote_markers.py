@@ -222,6 +222,29 @@ def test_a_partition_that_moves_here_meanwhile_is_marked_here(c: TwoBrokers) -> 
     run(scenario())
 
 
+@pytest.mark.parametrize("comes_back", [False, True], ids=["another leads", "it comes back"])
+def test_a_marker_waits_while_this_broker_is_the_leader_and_cannot_write_it(c: TwoBrokers, comes_back: bool) -> None:
+    """The disk has failed, and the controller has yet to elect another leader, or a newer epoch is about to begin here."""
+
+    async def scenario() -> None:
+        node, other = c.nodes
+        producer = begin(c)
+        topic = node.topics.topic("clicks")
+        partition = topic.replicas.pop(0)
+        node.end(producer)
+        await c.settle()
+        assert (node.state, node.stable, other.stable) == ("PrepareCommit", 0, 2)
+        if comes_back:
+            topic.replicas[0] = partition
+        else:
+            other.topics.topic("clicks").replicas[0] = partition
+            node.topics.apply(node.topics.image.with_topics({TOPIC_ID: (sole_replica(1, 1), sole_replica(1, 0))}))
+        await c.go(ended(c))
+        assert [each.stable for each in c.nodes] == [2, 2]
+
+    run(scenario())
+
+
 def test_a_fenced_producer_is_told_while_markers_are_missing(c: TwoBrokers) -> None:
     """The same id again: the next producer waits for the end of the transaction before it."""
 
@@ -271,9 +294,10 @@ class Sender:
             raise UnknownTopicOrPartitionError
         return self.leaders[partition]
 
-    def _write_here(self, partition: TopicPartition, marker: Marker, epoch: int, done: Done) -> None:
+    def _write_here(self, partition: TopicPartition, marker: Marker, epoch: int, done: Done) -> bool:
         self.here.append(partition)
         done(None)
+        return True
 
     def write(self, *partitions: TopicPartition, producer_id: int = 7) -> None:
         for each in partitions:
