@@ -79,10 +79,8 @@ def _check_version_2(current: TransactionRecord, request: EndRequest, step_under
         # Checked first: the producer may already have the producer id of the record being written.
         raise ConcurrentTransactionsError
     producer = request.producer
-    if current.state.is_prepared:
-        after = complete(current, current.updated_at_ms)
-        if (producer.producer_id, producer.epoch) == (after.producer_id, after.epoch):
-            raise ConcurrentTransactionsError  # the next transaction, whose epoch the producer has before the markers are written
+    if begins_next(current, producer):
+        raise ConcurrentTransactionsError
     overflowed = (
         current.previous_producer_id == producer.producer_id
         and producer.epoch == EPOCH_LAST
@@ -102,6 +100,17 @@ def _check_version_2(current: TransactionRecord, request: EndRequest, step_under
     if current.state is not State.ONGOING and request.committed:
         raise InvalidTxnStateError
     return True
+
+
+def begins_next(current: TransactionRecord, producer: ProducerIdAndEpoch) -> bool:
+    """Return whether it is the producer of the next transaction, and markers of the one before may be missing.
+
+    It has its epoch, and after the last one its producer id, as soon as the outcome is decided.
+    """
+    if not current.state.is_prepared:
+        return False
+    after = complete(current, current.updated_at_ms)
+    return (producer.producer_id, producer.epoch) == (after.producer_id, after.epoch)
 
 
 def _check_ended(current: TransactionRecord, request: EndRequest) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
-from kafkalake.broker.transactions.ending import EPOCH_LAST, EPOCH_MAX, fence
+from kafkalake.broker.transactions.ending import EPOCH_LAST, EPOCH_MAX, begins_next, fence
 from kafkalake.broker.transactions.records import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TransactionRecord
 from kafkalake.broker.transactions.states import State
 from kafkalake.errors import ConcurrentTransactionsError, ProducerFencedError
@@ -28,7 +28,7 @@ def restarted(
 
     Raise `ConcurrentTransactionsError` while markers are missing, `ProducerFencedError` if `expected` does not match.
     """
-    if expected is not None and not _is_known(current, expected):
+    if expected is not None and not _is_known(current, expected) and not begins_next(current, expected):
         raise ProducerFencedError
     if current.state.is_prepared:
         raise ConcurrentTransactionsError

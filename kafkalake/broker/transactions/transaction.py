@@ -30,7 +30,15 @@ from kafkalake.broker.coordination.decisions import Append, CancelTimer, ErrorCl
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker, Reach, TransactionDecision, WriteMarker
-from kafkalake.broker.transactions.ending import EPOCH_MAX, EndRequest, check_end, complete, fence, prepare
+from kafkalake.broker.transactions.ending import (
+    EPOCH_MAX,
+    EndRequest,
+    begins_next,
+    check_end,
+    complete,
+    fence,
+    prepare,
+)
 from kafkalake.broker.transactions.records import (
     TransactionRecord,
     TransactionTombstone,
@@ -193,6 +201,8 @@ class Transaction:
         if self._step is not None:
             raise ConcurrentTransactionsError
         current = self._known()
+        if begins_next(current, producer):
+            raise ConcurrentTransactionsError
         if current.producer_id != producer.producer_id:
             raise InvalidProducerIdMappingError
         if current.epoch != producer.epoch:

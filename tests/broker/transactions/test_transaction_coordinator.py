@@ -259,6 +259,20 @@ def test_a_version_2_transaction_in_the_last_epoch_ends_with_another_producer_id
     assert cluster.add(ProducerIdAndEpoch(fresh.producer_id, 0), P0, v2=True) == [None]
 
 
+def test_a_producer_with_its_next_producer_id_waits_for_the_markers_of_the_last_epoch() -> None:
+    """A client of version 2 begins its next transaction as soon as the outcome of the one before is decided."""
+    cluster, producer = with_epoch(EPOCH_LAST)
+    cluster.add(producer, P0, v2=True)
+    cluster.logs.hold = True
+    (ended,) = cluster.end(producer, committed=True, v2=True)
+    fresh = ProducerIdAndEpoch(ended.producer_id, ended.epoch)
+    assert fresh.producer_id != producer.producer_id and cluster.state == "PrepareCommit"
+    assert cluster.add(fresh, P0, v2=True) == [ConcurrentTransactionsError]
+    assert cluster.init(fresh) == [ProducerResult(ConcurrentTransactionsError)]
+    cluster.logs.release()
+    assert cluster.add(fresh, P0, v2=True) == [None]
+
+
 def test_an_id_that_nobody_uses_expires() -> None:
     cluster = Cluster(transactional_id_expiration_ms=10_000, transaction_max_timeout_ms=900_000)
     producer = cluster.producer()
