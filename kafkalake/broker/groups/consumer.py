@@ -57,6 +57,8 @@ from kafkalake.errors import (
 
 RETRY_MS = 100
 """Delay before another attempt to remove a member whose timer expired during a write."""
+FAILED_RETRY_MS = 1_000
+"""The same after a removal that could not be written."""
 
 
 class ConsumerGroup(ClassicMembers):
@@ -229,10 +231,9 @@ class ConsumerGroup(ClassicMembers):
         epoch = EpochRecord(self.group_id, GroupEpoch(self.state.epoch + 1, digest))
         return (*self.state.tombstones_of(member_id), epoch)
 
-    def _fence(self, member_id: str) -> None:
-        """Remove a member that did not ask to leave."""
-        if member_id in self.state.subscriptions:
-            self._commit(PendingWrite(self._without(member_id), None, HeartbeatResult(None)))
+    def _fence(self, member_id: str, timer: Hashable) -> None:
+        """Remove a member that did not ask to leave, because of a timer."""
+        self._commit(PendingWrite(self._without(member_id), None, HeartbeatResult(None), timer=timer))
 
     # Callbacks from the coordinator
 
@@ -249,6 +250,8 @@ class ConsumerGroup(ClassicMembers):
         else:
             self._metadata_is_stale = True  # the failed write may have contained the new topics
             self._reply(ticket.waiter, HeartbeatResult(error))
+            if ticket.timer is not None:
+                self.decisions.append(SetTimer(ticket.timer, FAILED_RETRY_MS))
         self._work()
 
     def _done(self, change: PendingWrite) -> None:
@@ -304,7 +307,7 @@ class ConsumerGroup(ClassicMembers):
             if not late:
                 self._watch(member_id, session)
         if late and self._change is None:
-            self._fence(member_id)
+            self._fence(member_id, name)
         elif late:
             self.decisions.append(SetTimer(name, RETRY_MS))  # after the write in progress
 

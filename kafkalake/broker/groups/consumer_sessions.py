@@ -7,7 +7,7 @@ deadline.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,13 +63,17 @@ def sync_timer(member_id: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingWrite:
-    """Ticket: records that are being written, and what follows when they are durable. `joined`: the classic member that joined."""
+    """Ticket: records that are being written, and what follows when they are durable. `joined`: the classic member that joined.
+
+    `timer`: the one that has removed a member, and does so again if the records cannot be written.
+    """
 
     records: tuple[ConsumerRecord, ...]
     waiter: object
     result: HeartbeatResult
     heard_from: str | None = None
     joined: str | None = None
+    timer: Hashable = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -84,6 +84,51 @@ def test_a_member_that_does_not_give_up_in_time_is_out() -> None:
     assert w.beat("b", 2)[2] == ALL
 
 
+def fail_twice(w: OurGroup) -> None:
+    """The next change is not written, and neither is the next attempt."""
+    w.hold = True
+    for _ in range(2):
+        w.advance(1_000)
+        w.fail(CoordinatorNotAvailableError)
+    w.hold = False
+    w.advance(1_000)
+
+
+def test_a_silent_member_is_out_once_that_can_be_written() -> None:
+    w = group()
+    join(w, "a")
+    join(w, "b")
+    w.advance(SESSION_MS - 1)
+    w.beat("a", 1)
+    fail_twice(w)
+    assert [one[0] for one in w.describe()[5]] == ["a"]
+
+
+def test_a_member_that_was_to_be_removed_and_is_back_stays() -> None:
+    w = group()
+    join(w, "a")
+    w.hold = True
+    w.advance(SESSION_MS)
+    w.fail(CoordinatorNotAvailableError)
+    w.hold = False
+    assert w.beat("a", 1)[0] == "NONE"
+    w.advance(SESSION_MS - 1)
+    assert w.describe()[1] == "Stable"
+    w.advance(1)
+    assert w.describe()[1] == "Empty"
+
+
+def test_a_member_that_does_not_give_up_is_out_once_that_can_be_written() -> None:
+    w = group()
+    join(w, "a", timeout_ms=10_000)
+    join(w, "b")
+    w.beat("a", 1)
+    w.advance(9_999)
+    fail_twice(w)
+    assert w.beat("a", 1)[0] == "UNKNOWN_MEMBER_ID"
+    assert w.beat("b", 2)[2] == ALL
+
+
 def test_a_member_that_gives_up_in_time_stays() -> None:
     w = group()
     join(w, "a", timeout_ms=10_000)
