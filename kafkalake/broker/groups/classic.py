@@ -201,5 +201,5 @@ class ClassicGroup(JoinRound):
         for member_id in sorted(self._pending):
             self.decisions.append(CancelTimer(session_timer(member_id)))
         self._pending.clear()
-        self.roster.release()
+        self.release()
         self.decisions += [CancelTimer(JOIN_TIMER), CancelTimer(SYNC_TIMER)]

@@ -168,6 +168,10 @@ class Generation:
         assert self.state is ClassicState.DEAD and not len(self.roster)
         self.state = ClassicState.EMPTY
 
+    def release(self) -> None:
+        """Count the memory of the members no more: the group has ended, or another one has its place."""
+        self.roster.release()
+
     # For subclasses
 
     def _become(self, state: ClassicState) -> None:

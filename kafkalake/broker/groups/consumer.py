@@ -348,7 +348,7 @@ class ConsumerGroup(ClassicMembers):
     def die(self, error: ErrorClass) -> None:
         """End the group (deleted, or no longer coordinated by this broker). Pending requests fail with `error`."""
         self.dead = True
-        self.state.release()
+        self.release()
         change, self._change = self._change, None
         if change is not None and change.waiter is not None:
             self._reply(change.waiter, HeartbeatResult(error))

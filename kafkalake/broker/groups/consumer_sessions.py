@@ -224,6 +224,10 @@ class MemberSessions:
         assert self.is_vacant
         return tuple(self.state.tombstones())
 
+    def release(self) -> None:
+        """Count the memory of the members no more: the group has ended, or another one has its place."""
+        self.state.release()
+
     def describe(self) -> ConsumerGroupDescription:
         """Return the group as ConsumerGroupDescribe shows it."""
         state = self.state

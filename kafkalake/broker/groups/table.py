@@ -107,18 +107,26 @@ class GroupTable(JournaledTable[GroupEntry, ChangedOffset]):
 
         is_on_its_way: a record of the classic group may still be on its way to the journal.
         """
-        entry.group = self._new_consumer_group(entry.group.group_id, is_on_its_way or GroupRecord in entry.written)
-        return entry.group
+        group = self._new_consumer_group(entry.group.group_id, is_on_its_way or GroupRecord in entry.written)
+        self._replace(entry, group)
+        return group
 
     def become_classic(self, entry: GroupEntry) -> None:
         """Replace a group by the classic one in the journal. Without a record it is empty, and removed if it has no offsets."""
-        entry.group = self._new_group(entry.group.group_id)
+        group = self._new_group(entry.group.group_id)
+        self._replace(entry, group)
         written = entry.written.get(GroupRecord)
         if written is not None:
             assert isinstance(written.record, GroupRecord)
-            entry.group.restore(written.record)
+            group.restore(written.record)
         elif not len(entry.offsets) and not entry.offsets.has_pending:
             self.forget(entry)
+
+    @staticmethod
+    def _replace(entry: GroupEntry, group: Group) -> None:
+        """Put another group in the place of one, which takes no memory any more."""
+        entry.group.release()
+        entry.group = group
 
     # Partitions of the journal
 
@@ -152,7 +160,7 @@ class GroupTable(JournaledTable[GroupEntry, ChangedOffset]):
             entry = self.find_or_create(record.group_id, partition)
             if shard.loading and isinstance(entry.group, ConsumerGroup):  # the records that end it are lost to damage
                 entry.written.clear()
-                entry.group = self._new_group(record.group_id)
+                self._replace(entry, self._new_group(record.group_id))
             entry.written[GroupRecord] = JournalEntry(record, position)
         elif isinstance(record, GroupTombstone):
             self._follow_classic_end(record.group_id)

@@ -239,6 +239,18 @@ def test_a_change_that_cannot_be_written_leaves_the_group_as_it_was() -> None:
     assert c.kind()[0] == "classic"
 
 
+@pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "not written"])
+def test_a_change_that_is_not_made_leaves_nothing_in_memory(is_refused: bool) -> None:
+    c = Rolling(group_consumer_max_size=1 if is_refused else 2)
+    c.classic()
+    before = c.coordinator.table.memory.bytes
+    for _ in range(2):
+        c.journal.fail_next = None if is_refused else KafkaStorageError()
+        assert c.beat("g", "new", 0)[0].error is not None
+        assert c.kind() == ("classic", "Stable")
+    assert c.coordinator.table.memory.bytes == before
+
+
 @pytest.mark.parametrize(
     ("policy", "up", "down"),
     [("bidirectional", True, True), ("upgrade", True, False), ("downgrade", False, True), ("disabled", False, False)],
