@@ -4,6 +4,9 @@ Offsets are committed through a broker of the lake, as by a consumer with manual
 With no broker running, committed offsets are read from `group_offsets`, and commits are kept until one
 runs: writing that table behind a broker's journal could be undone when the journal is replayed.
 
+Positions are of topics, not of names: those of a topic that was deleted are not committed, neither to the next topic of the name
+nor, as a broker refuses that, to none.
+
 Spark's own Kafka connector commits nothing (SPARK-27549).
 """
 
@@ -16,7 +19,8 @@ from pathlib import Path
 from kafkalake.errors import BrokerUnavailableError, KafkaLakeError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.reader.lake_broker import connect
-from kafkalake.reader.positions import Positions
+from kafkalake.reader.live_partitions import topic_id_of
+from kafkalake.reader.positions import Positions, TopicIds, is_another
 from kafkalake.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -31,6 +35,7 @@ class GroupPositions:
         self._lake = Path(lake).absolute()
         self._pending: Positions = {}
         self._done: Positions = {}
+        self._topic_ids: TopicIds = {}
         self._warned = ""
 
     def committed(self) -> Positions:
@@ -48,14 +53,18 @@ class GroupPositions:
                 if row.group == self.group and row.offset is not None and row.is_for(topic_ids.get(row.topic))
             }
 
-    def commit(self, positions: Mapping[TopicPartition, int]) -> bool:
-        """Commit changed positions and return success. Failed ones are retried by the next call. Log a failure once."""
+    def commit(self, positions: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]) -> bool:
+        """Commit changed positions and return success. Failed ones are retried by the next call. Log a failure once.
+
+        topic_ids: of the topics that the positions are of, as far as they are known.
+        """
+        self._forget_earlier(topic_ids)
         self._pending |= {where: offset for where, offset in positions.items() if self._done.get(where) != offset}
-        if not self._pending:
-            return True
         try:
-            with connect(self._lake) as admin:
-                admin.alter_offsets(self.group, self._pending)
+            self._pending = self._of_topics_now(self._pending)
+            if self._pending:
+                with connect(self._lake) as admin:
+                    admin.alter_offsets(self.group, self._pending)
         except KafkaLakeError as error:
             self._warn(str(error))
             return False
@@ -63,6 +72,28 @@ class GroupPositions:
         self._pending = {}
         self._warned = ""
         return True
+
+    def _forget_earlier(self, topic_ids: Mapping[str, str]) -> None:
+        """Forget the positions of topics that now are others of their names."""
+        anew = {topic for topic, topic_id in topic_ids.items() if is_another(topic, topic_id, self._topic_ids)}
+        self._pending, self._done = (
+            {where: offset for where, offset in each.items() if where[0] not in anew}
+            for each in (self._pending, self._done)
+        )
+        self._topic_ids |= topic_ids
+
+    def _of_topics_now(self, positions: Positions) -> Positions:
+        """Return the positions of the topics that are there, without those of earlier topics of their names."""
+        if not positions:
+            return positions
+        topics = {topic.topic: topic for topic in self._tables.find_topics({topic for topic, _ in positions})}
+        return {
+            (name, partition): offset
+            for (name, partition), offset in positions.items()
+            if (topic := topics.get(name)) is not None
+            and partition < topic.partitions
+            and not is_another(name, topic_id_of(topic), self._topic_ids)
+        }
 
     def _warn(self, why: str) -> None:
         if why != self._warned:

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from group_offsets import committed, produce
+from kafka_reference import Kafkalake, create_topic
+from waiting import wait_until
 from written_lake import WrittenLake
 
 from kafkalake.errors import LakeError, OffsetOutOfRangeError
+from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.columns import TOPIC_ID, project
 from kafkalake.reader.group_positions import GroupPositions
+from kafkalake.reader.lake_broker import connect
 from kafkalake.reader.partition_edges import PartitionBounds
 from kafkalake.reader.plan import SegmentSlice, plan_slices
 from kafkalake.reader.predicate import Selection
-from kafkalake.reader.read_options import ReadOptions, parse_options
+from kafkalake.reader.read_options import ReadOptions, Use, parse_options
 from kafkalake.reader.slice_reader import SliceReader
 from kafkalake.spark.stream.plan import first_positions, plan_batch
+from kafkalake.spark.stream.topic_stream import Offsets, TopicStream
 from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE
 from kafkalake.uuid_text import encode_uuid
 
@@ -135,6 +141,51 @@ def test_an_offset_that_was_committed_for_the_topic_before_is_none_of_this_one(l
     lake.delete_topic("clicks")
     fill(lake, "new", 3)
     assert [group.committed() for group in groups] == [{}, {CLICKS: 2}]  # older brokers do not say of which topic it is
+
+
+def test_a_stream_commits_to_the_topics_that_it_has_read(
+    kafkalake_broker: Callable[..., Kafkalake], caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = kafkalake_broker()
+    given = {"lake": str(broker.lake), "subscribePattern": ".*", "startingOffsets": "earliest", "group": "etl"}
+    tables = DeltaMetadataStore(broker.lake, create=False)
+    for name, count in (("clicks", 5), ("views", 3)):
+        create_topic(broker, name)
+        produce(broker, name, 0, [b"old"] * count)
+
+    def stream() -> TopicStream:
+        return TopicStream(parse_options({**given, "failOnDataLoss": "false"}, Use.STREAM), tables)
+
+    def end_after(reading: TopicStream, start: Offsets) -> Offsets:
+        return reading.next_batch(start, offsets_max=None, target=None).end
+
+    def found() -> list[int]:
+        return [max(offset, 0) for name in ("clicks", "views") for offset in committed(broker, "etl", name, 1)]
+
+    reading = stream()
+    old = end_after(reading, reading.begin(""))
+    reading.commit(old)
+    assert found() == [5, 3]
+    with connect(broker.lake) as admin:
+        admin.delete_topics(["clicks"])
+    create_topic(broker, "clicks")
+    wait_until(lambda: found() == [0, 3], found)
+    for each in (reading, stream()):  # the second was started again
+        each.commit(old)
+        assert found() == [0, 3], "the topic that has the name now was not read"
+    produce(broker, "clicks", 0, [b"new"] * 5)
+    new = end_after(reading, old)
+    for each in (reading, stream()):
+        each.commit(new)
+        assert found() == [5, 3], "the new topic was read as far as the old one had been"
+    with connect(broker.lake) as admin:
+        admin.delete_topics(["clicks"])
+    produce(broker, "views", 0, [b"more"])
+    again = stream()
+    again.commit(new)
+    again.commit(end_after(again, new))
+    assert found() == [0, 4]
+    assert "offsets not committed" not in caplog.text, "a topic that is gone holds no commit up"
 
 
 def test_a_damaged_id_is_said(lake: WrittenLake) -> None:

@@ -110,7 +110,7 @@ class Consumption:
             yield self._write(batch)
             batch = self.plan(target)
         # An earlier run may have died after writing and before committing the group's offsets.
-        self._group.commit(batch.holds)
+        self._group.commit(batch.holds, batch.topic_ids)
 
     def plan(self, target: Mapping[TopicPartition, int] | None = None) -> Batch:
         """Return the next batch, which ends at `target`, if given, or at the current end, without changing anything.
@@ -147,6 +147,6 @@ class Consumption:
         records, version = self._output.write(frame, to_json(batch.holds, batch.topic_ids))
         self._starts, self._topic_ids = batch.holds, batch.topic_ids
         fault_point("written")
-        self._group.commit(batch.holds)
+        self._group.commit(batch.holds, batch.topic_ids)
         fault_point("told")
         return replace(batch, records=records, version=version, seconds=time.monotonic() - began)

@@ -117,7 +117,7 @@ class TopicStream:
     def commit(self, end: Offsets) -> None:
         """Commit offsets to the group, if one is named. A failure is logged, and the offsets are committed with the next ones."""
         if self._group is not None:
-            self._group.commit(from_json(end))
+            self._group.commit(from_json(end), ids_from_json(end))
 
     def _first(self) -> Offsets:
         return to_json(*first_positions(self.options, self.tables))
