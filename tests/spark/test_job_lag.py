@@ -24,6 +24,7 @@ from kafkalake.metadata import paths
 from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables.job_tables import JobTable
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
+from kafkalake.storage.segment_reader import SEGMENTS, MessageRun
 
 DEADLINE_S = 30
 NOW_MS = time.time_ns() // 1_000_000
@@ -140,6 +141,25 @@ def test_a_lag_that_grows_run_after_run_is_an_alert(lake: WrittenLake) -> None:
     assert codes == [0, 0, ALERT_EXIT_CODE]
     commit(lake, 1, {("slow", 0): 60})
     assert run(lake.path, "--growing", "2", at_ms=minute + 11_000) == 0
+
+
+@pytest.mark.exhaustive
+def test_a_damaged_record_hides_the_lag_of_no_group(lake: WrittenLake, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(lake, 0, {("stuck", 0): 30, ("before", 0): 20, ("behind", 0): 40, ("elsewhere", 1): 90})
+    segment = lake.directory("clicks", 0) / f"{0:020}.arrow"
+    with SEGMENTS.open(segment) as reader:
+        run_of_messages = next(reader.runs())
+        assert isinstance(run_of_messages, MessageRun)
+        damaged = run_of_messages.position + int(run_of_messages.messages.positions[3])  # offsets 30 to 39
+    with segment.open("r+b") as file:
+        file.seek(damaged)
+        file.write(bytes(64))
+    assert run(lake.path, "--max-lag", "60", at_ms=NOW_MS) == ALERT_EXIT_CODE
+    assert "lag: alert: group 'stuck' is 70 records behind in clicks" in capsys.readouterr().err
+    found = {row["group"]: (row["lag"], row["lag_seconds"]) for row in rows(lake.path)}
+    assert (found["before"], found["elsewhere"]) == ((80, 80), (10, 10))
+    assert found["stuck"] == (70, 40), "of the next record that can be read, in the segment after it"
+    assert found["behind"][0] == 60
 
 
 @pytest.mark.process

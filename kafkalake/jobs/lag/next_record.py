@@ -2,17 +2,20 @@
 
 Places in one segment are read together, in order, so that many groups in one partition cost little more than one. A large
 number of segments is distributed over Spark's tasks.
+
+A record that is damaged is passed over, with a warning: the group that stands before it is the one whose lag must be seen.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from kafkalake.errors import LakeError
+from kafkalake.errors import CorruptSegmentError, LakeError
 from kafkalake.reader.read import PartitionSnapshot
 from kafkalake.record import layout as at
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkalake.storage.segment_reader import SegmentReader
+
+logger = logging.getLogger(__name__)
 
 SPARK_SEGMENTS = 50_000
 """Number of segments to read from which on Spark's tasks share them."""
@@ -56,15 +61,14 @@ def place_of(snapshot: PartitionSnapshot, offset: int) -> RecordLookup:
 
 
 def timestamps_of(places: Sequence[RecordLookup], spark: Callable[[], SparkSession] | None) -> list[int | None]:
-    """Return the timestamp (ms) of the first record at or after each place's offset, or None if there is none or it was removed.
+    """Return the timestamp (ms) of the first record at or after each place's offset that can be read, or None if none can.
 
-    spark: returns a session, called if there is much to read (None: all is read here). Raise `CorruptSegmentError` if a segment is
-    damaged.
+    spark: returns a session, called if there is much to read (None: all is read here).
     """
     found: list[int | None] = [None] * len(places)
     left = list(range(len(places)))
     depth = 0
-    while left:  # almost always once: a compacted segment may have no record after an offset
+    while left:  # almost always once: a compacted or damaged segment may have no record after an offset
         wanted: dict[SegmentPart, set[int]] = defaultdict(set)
         left = [number for number in left if depth < len(places[number].segments)]
         for number in left:
@@ -98,7 +102,7 @@ def _read(wanted: Iterable[_Wanted]) -> Iterator[tuple[SegmentPart, dict[int, in
 def read_timestamps(part: SegmentPart, offsets: Sequence[int]) -> dict[int, int]:
     """Return, by offset of `offsets` (ascending, in the part), the timestamp of the part's first record at or after it, if any.
 
-    Empty if retention has removed the file. Raise `CorruptSegmentError` if it is damaged.
+    Empty if retention has removed the file. Offsets before damage that hides their record are left out.
     """
     from kafkalake.reader.opened_segment import open_segment  # imports numba
 
@@ -106,8 +110,15 @@ def read_timestamps(part: SegmentPart, offsets: Sequence[int]) -> dict[int, int]
     left = deque(offsets)
     try:
         with open_segment(part.path, part.size, first_chunk_bytes=_CHUNK_BYTES) as reader:
-            while left and _read_from(reader, part, left, found):
-                pass
+            while left:
+                first = left[0]
+                try:
+                    if not _read_from(reader, part, left, found):
+                        break
+                except (CorruptSegmentError, OSError) as error:
+                    logger.warning("the age of a record is not known: %s", error)
+                    if left[0] == first:
+                        left.popleft()
     except LakeError as error:
         if type(error) is not LakeError:
             raise
