@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from written_lake import WrittenLake
 
@@ -17,7 +18,8 @@ from kafkalake.errors import ConfigurationError, KafkaStorageError, LakeError
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.jobs.frame import Done, Job, Run, Step, main, run_steps
 from kafkalake.metadata import paths
-from kafkalake.metadata.tables.job_tables import JobTable, exists
+from kafkalake.metadata.tables.job_tables import LAG_SCHEMA, JobTable, exists
+from kafkalake.metadata.tables.schemas import TIMESTAMP
 
 
 class Touch(Job):
@@ -172,6 +174,26 @@ def test_many_runs_leave_few_files(lake: WrittenLake) -> None:
     assert len(table._table.files()) <= 32
     assert table.forget_before(2**41) == 80
     assert table.rows().num_rows == 0
+
+
+@pytest.mark.exhaustive
+def test_rows_are_forgotten_without_reading_all_others(lake: WrittenLake) -> None:
+    table, count = JobTable(lake.path, paths.LAG), 50_000
+    nulls = {field.name: pa.nulls(count, field.type) for field in LAG_SCHEMA}
+    text = pa.repeat("a group with a long name", count)
+    for day in range(8):
+        times = pa.array([(day * 86_400 + second) * 1_000_000 for second in range(count)], TIMESTAMP)
+        table.append(pa.table({**nulls, "group": text, "measured_at": times}, schema=LAG_SCHEMA))
+    earlier, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        assert table.forget_before(3 * 86_400_000 + 10_000_000) == 3 * count + 10_000
+    finally:
+        pa.set_memory_pool(earlier)
+    of_a_day = nulls["lag"].nbytes * len(LAG_SCHEMA) + text.nbytes
+    assert pool.max_memory() < 3 * of_a_day, "the rows of the one file that has older and newer ones"
+    assert table.rows().num_rows == 5 * count - 10_000
+    assert table.forget_before(3 * 86_400_000 + 10_000_000) == 0
 
 
 def test_a_caller_gets_the_steps_of_a_run_and_nothing_is_printed(

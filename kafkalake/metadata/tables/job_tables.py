@@ -2,6 +2,8 @@
 
 An append adds one file. Once there are `FILES_MAX` small files they are joined, so that a job that runs every minute leaves few
 files. `forget_before` drops old rows. A table is created by the first job that writes to it.
+
+A lake of many groups has hundreds of millions of rows in `lag`, so no method has all rows in memory unless it returns them.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import paths
-from kafkalake.metadata.tables.data_files import DataFile, TableDefinition
+from kafkalake.metadata.tables.data_files import DataFile, TableDefinition, read_file
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
 from kafkalake.metadata.tables.schemas import TIMESTAMP
 
@@ -111,25 +114,48 @@ class JobTable:
             raise KafkaStorageError(f"cannot read {self._table.path}: {error}") from error
 
     def forget_before(self, time_ms: int) -> int:
-        """Drop rows older than a time and return their number. Raise `KafkaStorageError` if the commit fails."""
+        """Drop rows older than a time and return their number. Raise `KafkaStorageError` if the commit fails.
+
+        Only files with older and newer rows are read.
+        """
         self._table.refresh()
         dropped = 0
+        column, moment = _TIME_COLUMN[self._name], datetime.fromtimestamp(time_ms / 1000, UTC)
 
         def change() -> TableChange | None:
             nonlocal dropped
             dropped, replaced, kept = 0, [], []
-            moment = pa.scalar(datetime.fromtimestamp(time_ms / 1000, UTC), TIMESTAMP)
             for file in self._table.files():
-                rows = self._table.rows(file)
-                stays = rows.filter(pc.greater_equal(rows.column(_TIME_COLUMN[self._name]), moment))
-                if stays.num_rows < rows.num_rows:
-                    dropped += rows.num_rows - stays.num_rows
+                times = self._times(file)
+                if times is not None and times[0] >= moment:
+                    continue
+                stays = self._definition.schema.empty_table()
+                if times is None or times[1] >= moment:
+                    rows = read_file(self._table.path, self._definition, file)
+                    stays = rows.filter(pc.greater_equal(rows.column(column), pa.scalar(moment, TIMESTAMP)))
+                if stays.num_rows < file.records:
+                    dropped += file.records - stays.num_rows
                     replaced.append(file)
                     kept.append(stays)
             return TableChange(add=kept, remove=replaced) if replaced else None
 
         self._table.commit_decided(change)
         return dropped
+
+    def _times(self, file: DataFile) -> tuple[datetime, datetime] | None:
+        """Return the oldest and the newest time of a file's rows, or None if its footer does not say them.
+
+        Raise `KafkaStorageError` if it cannot be read.
+        """
+        try:
+            footer = pq.read_metadata(self._table.path / file.path)
+        except (OSError, pa.ArrowException) as error:
+            raise KafkaStorageError(f"cannot read {self._table.path / file.path}: {error}") from error
+        column = footer.schema.names.index(_TIME_COLUMN[self._name])
+        parts = [footer.row_group(number).column(column).statistics for number in range(footer.num_row_groups)]
+        if not parts or not all(part is not None and part.has_min_max for part in parts):
+            return None
+        return min(part.min for part in parts), max(part.max for part in parts)
 
     def maintain(self) -> None:
         """Remove log entries and files needed only by versions past retention. Raise `KafkaStorageError` if that fails."""
