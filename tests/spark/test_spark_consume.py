@@ -114,6 +114,29 @@ def test_a_batch_has_at_most_so_many_offsets_and_a_new_partition_joins(
     assert written(spark, output, "parquet") == [*whole(10, 5), (2, 0), (2, 1)]
 
 
+def test_a_run_moves_its_group_only_where_it_reads(
+    spark: SparkSession, kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path
+) -> None:
+    broker = kafkalake_broker()
+    for topic in ("clicks", "views"):
+        create_topic(broker, topic)
+        produce(broker, topic, 0, [b"{}"] * 3)
+
+    def run(topic: str) -> list[int]:
+        options = {"lake": str(broker.lake), "subscribe": topic, "group": GROUP}
+        with Consumption(spark, str(tmp_path / topic), options, output_format="parquet") as consumption:
+            return [batch.records for batch in consumption.batches()]
+
+    assert run("clicks") == run("views") == [3]
+    produce(broker, "clicks", 0, [b"{}"] * 2)
+    assert run("clicks") == [2]
+    assert run("views") == []
+    assert described(broker, GROUP) == {("clicks", 0): (5, 0), ("views", 0): (3, 0)}
+    produce(broker, "views", 0, [b"{}"])
+    assert run("views") == [1]
+    assert described(broker, GROUP) == {("clicks", 0): (5, 0), ("views", 0): (4, 0)}
+
+
 def test_an_output_is_one_writers_at_a_time(spark: SparkSession, lake: WrittenLake, tmp_path: Path) -> None:
     options = {"lake": str(lake.path), "subscribe": "clicks", "group": GROUP}
     first = Consumption(spark, str(tmp_path / "delta"), options)

@@ -2,7 +2,8 @@
 
 The output is authoritative: it contains the records and, in the same commit, their offsets (`output`). The group's committed
 offsets define the start of a new output. After each batch they are set to those of the output, for `kafkalake groups describe`
-and the lag report. So a run may die anywhere, and the next one starts at the end of the output.
+and the lag report: in the partitions that the run reads, as the group may read others into other outputs. So a run may die
+anywhere, and the next one starts at the end of the output.
 
     1. plan      offsets of the output, else of the group, else startingOffsets -> ends of the partitions, at most offsets_max
     2. write     records and offsets, one commit
@@ -82,7 +83,8 @@ class Consumption:
         self._given = dict(options)
         self._columns = columns
         self._offsets_max = offsets_max
-        self._starts: Positions | None = None
+        self._held: Positions | None = None
+        self._committed: Positions = {}
         self._topic_ids: TopicIds = {}
         self._tables = DeltaMetadataStore(Path(self._options.lake).absolute(), create=False)
         self._group = GroupPositions(self._options.lake, self._options.group, self._tables)
@@ -110,7 +112,7 @@ class Consumption:
             yield self._write(batch)
             batch = self.plan(target)
         # An earlier run may have died after writing and before committing the group's offsets.
-        self._group.commit(batch.holds, batch.topic_ids)
+        self._group.commit(batch.ends, batch.topic_ids)
 
     def plan(self, target: Mapping[TopicPartition, int] | None = None) -> Batch:
         """Return the next batch, which ends at `target`, if given, or at the current end, without changing anything.
@@ -118,18 +120,19 @@ class Consumption:
         Raise `OffsetOutOfRangeError` if a topic was deleted and created again, unless `failOnDataLoss` is false: then it is read
         from its beginning.
         """
-        if self._starts is None:
+        if self._held is None:
             committed = self._group.committed()
-            held = self._output.offsets(committed)
-            self._starts = committed if held is None else from_json(held)
-            self._topic_ids = ids_from_json(held or ())
+            said = self._output.offsets(committed)
+            self._committed = committed if said is None else {}
+            self._held = from_json(said or {})
+            self._topic_ids = ids_from_json(said or ())
         read = take_snapshot(self._options, self._tables)
         topic_ids = read.topic_ids
         anew = {topic for topic, topic_id in topic_ids.items() if is_another(topic, topic_id, self._topic_ids)}
         made_anew(anew, self._options.fail_on_data_loss)
-        starts = {where: offset for where, offset in self._starts.items() if where[0] not in anew}
-        starts |= {where: offset for where, offset in read.starts.items() if where[0] in anew}
-        read = bounded(read, starts)
+        held = {where: offset for where, offset in self._held.items() if where[0] not in anew}
+        again = {where: offset for where, offset in read.starts.items() if where[0] in anew}
+        read = bounded(read, self._committed | held | again)
         begins = read.starts
         ends = there = read.ends
         if target is not None:
@@ -138,15 +141,15 @@ class Consumption:
             }
         if self._offsets_max is not None:
             ends = shared_out(begins, ends, self._offsets_max)
-        return Batch(begins, ends, {**starts, **ends}, there, {**self._topic_ids, **topic_ids})
+        return Batch(begins, ends, held | ends, there, {**self._topic_ids, **topic_ids})
 
     def _write(self, batch: Batch) -> Batch:
         began = time.monotonic()
         starting, ending = (to_json(offsets, batch.topic_ids) for offsets in (batch.starts, batch.ends))
         frame = exact_frame(self._spark, self._given, starting, ending, self._columns)
         records, version = self._output.write(frame, to_json(batch.holds, batch.topic_ids))
-        self._starts, self._topic_ids = batch.holds, batch.topic_ids
+        self._held, self._topic_ids = batch.holds, batch.topic_ids
         fault_point("written")
-        self._group.commit(batch.holds, batch.topic_ids)
+        self._group.commit(batch.ends, batch.topic_ids)
         fault_point("told")
         return replace(batch, records=records, version=version, seconds=time.monotonic() - began)
