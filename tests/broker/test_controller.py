@@ -11,7 +11,7 @@ import pytest
 from broker.controller_term import Term
 
 from kafkalake.cluster.controller_election import claim
-from kafkalake.cluster.image import BrokerRegistration, ClusterImage
+from kafkalake.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration
 from kafkalake.errors import KafkaStorageError, NotControllerError, RequestTimedOutError, StaleBrokerEpochError
 
 
@@ -164,5 +164,28 @@ def test_the_controller_before_has_no_other_session_after_a_silence(silent_ms: i
         term.clock.advance(1_001)
         await term.controller.fence_expired(9_000)
         assert [each.is_fenced for each in term.newest.brokers.values()] == [True, False]
+
+    asyncio.run(run())
+
+
+def test_a_replica_is_online_again_after_a_report_of_unknown_outcome_that_it_was_offline() -> None:
+    """The version that has it offline may be there, though the one that is reported next is what was reported before."""
+
+    async def run() -> None:
+        term, topic = Term(), uuid4()
+        brokers = {each: BrokerRegistration(each, 1, uuid4(), (), is_fenced=False) for each in (1, 2)}
+        partition = PartitionRegistration(1, 0, (1, 2), (1, 2))
+        await term.controller.change(
+            lambda image: replace(
+                image, version=image.version + 1, brokers=brokers, partitions={topic: (partition, partition)}
+            )
+        )
+        await term.controller.report_offline(2, 1, frozenset())
+        term.fails = 1
+        with pytest.raises(KafkaStorageError):
+            await term.controller.report_offline(2, 1, frozenset({(topic, 0)}))
+        await term.controller.report_offline(2, 1, frozenset())
+        await term.controller.change(term.set("a"))
+        assert [each.offline for each in term.newest.partitions[topic]] == [(), ()]
 
     asyncio.run(run())

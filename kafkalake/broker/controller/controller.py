@@ -319,6 +319,7 @@ class Controller:
         Raise as `change`, nothing if they are known.
         """
         if self._reported.get(broker_id) != (epoch, offline, cut):
+            self._reported.pop(broker_id, None)  # if this fails, it may come into force later
             await self.change(lambda now: report_offline_logs(now, broker_id, epoch, offline, self._rules, cut), [])
             self._reported[broker_id] = epoch, offline, cut
 
