@@ -31,6 +31,8 @@ from kafkalake.errors import KafkaStorageError, NotLeaderOrFollowerError
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.partition_metadata import read_topic_id
+from kafkalake.storage.retired_directories import retired_name
 
 HERE, OTHER, THIRD = 1, 2, 3
 T = UUID(int=7)
@@ -59,7 +61,11 @@ class Observer:
 class Here:
     """Broker 1, and the log of the leader on another broker."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self,
+        root: Path,
+        run_blocking: Callable[[Callable[[], Any]], Any] | None = None,
+    ) -> None:
         self.root = root
         self.clock = ManualClock()
         self.files = FaultyFiles()
@@ -70,6 +76,7 @@ class Here:
         self.changed: list[Sequence[str]] = []
         self.store_fails = 0
         self.overrides: dict[str, str] = {}
+        self.topic_id = T
         settings = Settings({})
         (root / "here").mkdir()
         self.replicas = Replicas(
@@ -86,7 +93,7 @@ class Here:
             observer=self.observer,
             changed=self.changed.append,
             moved=lambda topic, index: self.moved.append((index, index in topic.replicas)),
-            run_blocking=self._run_blocking,
+            run_blocking=run_blocking or self._run_blocking,
             later=lambda delay_ms, action: None,
             advance=lambda partition: None,
             leave=lambda partition: None,
@@ -100,7 +107,7 @@ class Here:
         if self.store_fails:
             self.store_fails -= 1
             raise KafkaStorageError("Delta is away")
-        return [TopicRow("t", str(T), 1, self.overrides, 0)]
+        return [TopicRow("t", str(self.topic_id), 1, self.overrides, 0)]
 
     async def follow(self, *registered: PartitionRegistration) -> None:
         """Follow a version in which the topic has these partitions, none: without the topic."""
@@ -288,5 +295,68 @@ def test_what_a_replica_has_lost_is_forgotten_with_the_replica(tmp_path: Path) -
         here.files.fail_at_call = here.files.calls + 1
         await here.follow(registered(OTHER, 1, OTHER, HERE))
         assert list(here.replicas.offline()) == [KEY] and not list(here.replicas.cut())
+
+    run(test)
+
+
+@pytest.mark.parametrize("leader", [HERE, OTHER])
+def test_a_topic_that_is_created_again_in_the_version_that_deletes_it_has_a_directory_of_its_own(
+    tmp_path: Path, leader: int
+) -> None:
+    """A broker that comes late follows both changes in one version."""
+    again = UUID(int=8)
+
+    async def test() -> None:
+        here = Here(tmp_path)
+        elsewhere = here.lead_elsewhere(1)
+        await here.follow(registered(leader, 1))
+        if leader == HERE:
+            append(here.partition().log, simple_batch([b"old"]), epoch=1)
+        else:
+            await here.until(lambda: here.log_followed().log_end_offset == elsewhere.log_end_offset)
+        now = here.topics.image
+        image = replace(now, version=now.version + 2, partitions={again: (registered(HERE, 1, HERE),)})
+        here.topic_id = again
+        await here.replicas.follow(image)
+        await here.replicas.wait()
+        partition = here.topics.topic_by_id(again).replicas[0]
+        append(partition.log, simple_batch([b"new"]), epoch=1)
+        assert partition.log.log_end_offset == 1
+        assert read_topic_id(tmp_path / "here" / "t-0") == again
+        assert {path.name for path in (tmp_path / "here").iterdir()} == {"t-0", retired_name("t", 0, T)}
+        assert read_topic_id(tmp_path / "here" / retired_name("t", 0, T)) == T
+
+    run(test)
+
+
+def test_a_topic_that_is_created_again_waits_until_the_directories_of_the_one_before_are_away(tmp_path: Path) -> None:
+    again = UUID(int=8)
+
+    async def test() -> None:
+        released, held = asyncio.Event(), [False]
+
+        async def run_blocking(work: Callable[[], Any]) -> Any:
+            """Hold the first work, of those that are to be held."""
+            is_held, held[0] = held[0], False
+            if is_held:
+                await released.wait()
+            return work()
+
+        here = Here(tmp_path, run_blocking)
+        await here.follow(registered(HERE, 1, HERE))
+        held[0] = True
+        await here.follow()
+        now = here.topics.image
+        image = replace(now, version=now.version + 1, partitions={again: (registered(HERE, 1, HERE),)})
+        here.topic_id = again
+        following = asyncio.ensure_future(here.replicas.follow(image, here.load_topics()))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not following.done() and not held[0]
+        released.set()
+        await following
+        await here.replicas.wait()
+        assert read_topic_id(tmp_path / "here" / "t-0") == again
+        assert read_topic_id(tmp_path / "here" / retired_name("t", 0, T)) == T
 
     run(test)

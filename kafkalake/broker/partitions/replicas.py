@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Protocol
 from uuid import UUID
@@ -214,12 +214,14 @@ class Replicas:
             partitions = {topic_id: len(topic.registrations) for topic_id, topic in known.items()}
             changes = changed_partitions(image, {**known, **new})
             gone = [topic for topic_id, topic in known.items() if topic_id not in image.partitions]
+            replaced = await self._make_way({topic.name for topic in new.values()}, gone)
             await self._prepare(changes, gone)
             self._topics.apply(image, new.values(), gone)
             await self._place_all(changes)
             self._configure_changed(known, by_id)
             for topic in gone:
-                self._forget(topic)
+                if topic not in replaced:
+                    self._forget(topic)
             grown = [
                 topic
                 for topic in dict.fromkeys(each.topic for each in changes)
@@ -239,19 +241,36 @@ class Replicas:
 
     # Before anything is changed
 
+    async def _make_way(self, names: Set[str], gone: Iterable[Topic]) -> Set[Topic]:
+        """Have the directories of deleted topics with the names of new ones away before those are opened.
+
+        Return those of `gone` that are forgotten by that: a broker that comes late follows both changes in one version.
+        """
+        replaced = {topic for topic in gone if topic.name in names}
+        await self._let_rest([replica for topic in replaced for replica in _replicas_of(topic)])
+        for topic in replaced:
+            self._forget(topic)
+        await self._retired.wait_for(names)
+        return replaced
+
     async def _prepare(self, changes: Sequence[ReplicaChange], gone: Sequence[Topic]) -> None:
         """Open the logs of new replicas, stop those that follow another leader from now on, and begin the epochs to lead in."""
         here = self._broker_id
         await self._open([each for each in changes if self._is_new(each)])
         stopping = [each.replica for each in changes if not each.is_followed(self._fetchers.find(each.replica), here)]
-        stopping += [(topic.topic_id, index) for topic in gone for index in range(len(topic.registrations))]
-        await self.missing.stop([*(each.replica for each in changes if not each.is_led_on(here)), *stopping])
-        for follower in await self._fetchers.stop(stopping):
-            self._idle.keep(follower.replica, follower.log)
+        stopping += [replica for topic in gone for replica in _replicas_of(topic)]
+        await self.missing.stop(each.replica for each in changes if not each.is_led_on(here))
+        await self._let_rest(stopping)
         for change in changes:
             if change.is_led_anew(here):
                 self._resign(change.topic, change.topic.replicas[change.number])
         await self._take_over(changes)
+
+    async def _let_rest(self, replicas: Sequence[ReplicaId]) -> None:
+        """Change nothing more in the logs of these replicas, which rest."""
+        await self.missing.stop(replicas)
+        for follower in await self._fetchers.stop(replicas):
+            self._idle.keep(follower.replica, follower.log)
 
     def _is_new(self, change: ReplicaChange) -> bool:
         has_log = change.number in change.topic.replicas or change.replica in self._idle.all
@@ -452,7 +471,8 @@ class Replicas:
         idle = {replica[1]: self._take_away(replica) for replica in self._idle.of_topic(topic.topic_id)}
         led = {index: partition.log for index, partition in topic.replicas.items()}
         logs = led | {index: log for index, log in idle.items() if log is not None}
-        self._retired.begin(self._retired.retire(topic, logs, list({*topic.replicas, *idle})))
+        self._retired.retire_soon(topic, logs, list({*topic.replicas, *idle}))
+        topic.replicas = {}  # it is not retired twice, if the version is followed only the next time
         logger.info("topic deleted topic=%s topic_id=%s", topic.name, topic.topic_id)
 
     async def _remove(self, topic: Topic, index: int) -> None:
@@ -498,3 +518,7 @@ class Replicas:
         led = [partition.log for partition in self._topics.partitions()]
         following = [follower.log for follower in self._fetchers.followers()]
         return [*led, *following, *self._idle.logs()]
+
+
+def _replicas_of(topic: Topic) -> list[ReplicaId]:
+    return [(topic.topic_id, index) for index in range(len(topic.registrations))]

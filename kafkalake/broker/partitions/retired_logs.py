@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from kafkalake.broker.partitions.log_directory import LogDirectory
@@ -29,6 +29,19 @@ class RetiredLogs:
         self._run_blocking = run_blocking
         self._later = later
         self._removing: set[asyncio.Future[object]] = set()
+        self._retiring: dict[asyncio.Future[object], str] = {}
+        """The names of the topics whose directories are being renamed in the background."""
+
+    def retire_soon(self, topic: Topic, logs: Mapping[int, Log], indices: Sequence[int]) -> None:
+        """Do what `retire` does in the background."""
+        retiring = self.begin(self.retire(topic, logs, indices))
+        self._retiring[retiring] = topic.name
+        retiring.add_done_callback(lambda _: self._retiring.pop(retiring, None))
+
+    async def wait_for(self, names: Collection[str]) -> None:
+        """Wait until the directories of deleted topics with these names are renamed, or cannot be."""
+        if waited := [each for each, name in self._retiring.items() if name in names]:
+            await asyncio.wait(waited)
 
     async def retire(self, topic: Topic, logs: Mapping[int, Log], indices: Sequence[int]) -> None:
         """Discard these logs of a topic, and rename the directories of the partitions `indices`."""
@@ -41,15 +54,20 @@ class RetiredLogs:
 
         self.remove_later(await self._run_blocking(discard_and_retire), topic.config.file_delete_delay_ms)
 
-    def begin(self, work: Awaitable[object]) -> None:
-        """Do something of this in the background. An error is logged."""
+    def begin(self, work: Awaitable[object]) -> asyncio.Future[object]:
+        """Do something of this in the background, and return it. An error is logged."""
         future = asyncio.ensure_future(work)
         self._removing.add(future)
         future.add_done_callback(self._removed)
+        return future
 
     def remove_later(self, retired: list[Path], delay_ms: int) -> None:
         """Remove retired directories after a delay, for readers that planned with them."""
-        self._later(delay_ms, lambda: self.begin(self._run_blocking(lambda: self._logs.remove(retired))))
+
+        def remove() -> None:
+            self.begin(self._run_blocking(lambda: self._logs.remove(retired)))
+
+        self._later(delay_ms, remove)
 
     def _removed(self, future: asyncio.Future[object]) -> None:
         self._removing.discard(future)
