@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,6 +34,8 @@ from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.partition_metadata import read_topic_id
 from kafkalake.storage.retired_directories import retired_name
+from kafkalake.storage.segment_names import file_name
+from kafkalake.storage.state import STATE_FILE
 
 HERE, OTHER, THIRD = 1, 2, 3
 T = UUID(int=7)
@@ -65,10 +68,11 @@ class Here:
         self,
         root: Path,
         run_blocking: Callable[[Callable[[], Any]], Any] | None = None,
+        files: FaultyFiles | None = None,
     ) -> None:
         self.root = root
         self.clock = ManualClock()
-        self.files = FaultyFiles()
+        self.files = files or FaultyFiles()
         self.leaders = LeadersHere()
         self.observer = Observer()
         self.topics = Topics(ClusterImage("c"))
@@ -358,5 +362,64 @@ def test_a_topic_that_is_created_again_waits_until_the_directories_of_the_one_be
         await here.replicas.wait()
         assert read_topic_id(tmp_path / "here" / "t-0") == again
         assert read_topic_id(tmp_path / "here" / retired_name("t", 0, T)) == T
+
+    run(test)
+
+
+def test_a_replica_whose_segment_is_damaged_under_it_keeps_no_other_from_being_led(tmp_path: Path) -> None:
+    async def test() -> None:
+        here = Here(tmp_path)
+        both = registered(HERE, 1)
+        await here.follow(both, both)
+        for number in range(2):
+            append(here.topic.replicas[number].log, simple_batch([b"a"]), epoch=1)
+        segment = tmp_path / "here" / "t-0" / file_name(0)
+        segment.write_bytes(bytes(segment.stat().st_size))
+        both = registered(HERE, 2)
+        await here.follow(both, both)
+        led = here.topic.replicas
+        assert [each.is_offline for each in led.values()] == [True, False] and led[1].leader_epoch == 2
+        assert list(here.replicas.offline()) == [KEY]
+
+    run(test)
+
+
+class FailingState(FaultyFiles):
+    """Files of which the one at `path` takes a few more writes, once their number is set."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.writes_left: int | None = None
+        self._path = str(path)
+        self._descriptors: set[int] = set()
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        descriptor = super().open(path, write=write, create=create)
+        (self._descriptors.add if path == self._path else self._descriptors.discard)(descriptor)
+        return descriptor
+
+    def write(self, descriptor: int, data: Any, position: int) -> int:
+        if self.writes_left is not None and descriptor in self._descriptors:
+            if not self.writes_left:
+                raise OSError(errno.EIO, "this file cannot be written on purpose")
+            self.writes_left -= 1
+        return super().write(descriptor, data, position)
+
+
+def test_a_replica_whose_disk_fails_as_it_begins_to_lead_keeps_no_other_from_being_led(tmp_path: Path) -> None:
+    async def test() -> None:
+        files = FailingState(tmp_path / "here" / "t-0" / STATE_FILE)
+        here = Here(tmp_path, files=files)
+        both = registered(HERE, 1, HERE)
+        await here.follow(both, both)
+        for number in range(2):
+            here.topic.replicas[number].log.append([simple_batch([b"a"])], 1)
+        files.writes_left = 1  # that of the epoch
+        both = registered(HERE, 2, HERE)
+        await here.follow(both, both)
+        led = here.topic.replicas
+        assert [each.is_offline for each in led.values()] == [True, False]
+        assert led[1].leader_epoch == 2 and led[1].log.high_watermark == 1
+        assert list(here.replicas.offline()) == [KEY]
 
     run(test)

@@ -6,14 +6,17 @@ Work on many logs, opening them or beginning an epoch, runs on the executor, sev
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
 from kafkalake.broker.partitions.leader_replicas import ReplicaId
-from kafkalake.errors import KafkaError, as_value
+from kafkalake.errors import KafkaError, KafkaStorageError, as_value
 from kafkalake.run_blocking import RunBlocking
 from kafkalake.storage.log import Log
+
+logger = logging.getLogger(__name__)
 
 LOGS_PER_WORK = 50
 """Logs that one thread works on, one after the other."""
@@ -99,4 +102,7 @@ def _results(works: Iterable[LogWork]) -> list[tuple[ReplicaId, Log | KafkaError
                 found.append((replica, log))
         except KafkaError as error:
             found.append((replica, as_value(error)))
+        except Exception as error:  # of a damaged file, such as one that became shorter: no other replica waits for it
+            logger.exception("work on a log failed topic_id=%s partition=%d", *replica)
+            found.append((replica, KafkaStorageError(f"its log cannot be used: {error}")))
     return found

@@ -39,7 +39,7 @@ from kafkalake.clock import Clock
 from kafkalake.cluster.image import NO_LEADER, ClusterImage, PartitionRegistration
 from kafkalake.cluster.replication import begin_leadership, follow_registration
 from kafkalake.config.layers import Settings
-from kafkalake.errors import KafkaError, KafkaStorageError
+from kafkalake.errors import KafkaError, KafkaStorageError, as_value
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.run_blocking import RunBlocking
@@ -363,27 +363,41 @@ class Replicas:
 
         A partition whose log could not be opened is offline: all its requests are refused, and its state in Delta is kept.
         """
-        replica = topic.topic_id, index
-        log = None if self._idle.has_failed(replica) else self._idle.take(replica)
-        is_offline = log is None
-        if log is None:
-            self._idle.keep(replica, self._idle.all.get(replica) or KafkaStorageError("its log is not open"))
-            logger.error("partition offline topic=%s partition=%d", topic.name, index)
-            config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
-            log = self._logs.offline(topic.name, index, config)
-        min_isr = topic.config.min_insync_replicas
-        leadership = begin_leadership(registered, self._broker_id, log.log_end_offset, min_isr, self._now_ms())
-        partition = Partition(topic, index, log, self._cache.tail(), leadership, is_offline=is_offline)
+        replica, partition = (topic.topic_id, index), None
+        if (log := self._idle.find(replica)) is not None:
+            try:
+                partition = self._partition_of(topic, index, log, registered)
+                self._idle.take(replica)
+            except KafkaError as error:
+                self._idle.keep(replica, as_value(error))
+        if partition is None:
+            partition = self._offline_partition(topic, index, registered)
         topic.replicas[index] = partition
-        if registered.is_recovering and not is_offline:
+        if registered.is_recovering and not partition.is_offline:
             logger.warning(
                 "leader of an unclean election, acknowledged records may be lost partition=%s epoch=%d end=%d",
                 partition.name,
                 registered.leader_epoch,
-                log.log_end_offset,
+                partition.log.log_end_offset,
             )
-        if not is_offline:
+        if not partition.is_offline:
             call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_added, partition)
+
+    def _offline_partition(self, topic: Topic, index: int, registered: PartitionRegistration) -> Partition:
+        replica = topic.topic_id, index
+        self._idle.keep(replica, self._idle.all.get(replica) or KafkaStorageError("its log is not open"))
+        logger.error("partition offline topic=%s partition=%d", topic.name, index)
+        config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
+        log = self._logs.offline(topic.name, index, config)
+        return self._partition_of(topic, index, log, registered, is_offline=True)
+
+    def _partition_of(
+        self, topic: Topic, index: int, log: Log, registered: PartitionRegistration, *, is_offline: bool = False
+    ) -> Partition:
+        """Return the partition as it is led from now on. Raise `KafkaStorageError` if the log cannot be used."""
+        min_isr = topic.config.min_insync_replicas
+        leadership = begin_leadership(registered, self._broker_id, log.log_end_offset, min_isr, self._now_ms())
+        return Partition(topic, index, log, self._cache.tail(), leadership, is_offline=is_offline)
 
     def _resign(self, topic: Topic, partition: Partition) -> None:
         """Lead a partition no more: what waits at it is refused, its log stays open."""
