@@ -85,6 +85,8 @@ class Broker:
         self.files = FaultyFiles()
         self.turns: list[Callable[[], object]] = []
         self.moved: list[int] = []
+        self.hangs, self.goes_on = False, asyncio.Event()
+        """Whether the disk is to keep the next work of a thread waiting until `goes_on`."""
         ownership = Ownership(clock)
         ownership.renewed(clock.elapsed_ms(), 3_600_000)
         brokers = {each: BrokerRegistration(each, each + 1, UUID(int=each), (), is_fenced=False) for each in range(2)}
@@ -126,6 +128,9 @@ class Broker:
         self.replicas.fail(partition)
 
     async def run_blocking(self, work: Callable[[], Any]) -> Any:
+        if self.hangs:
+            self.hangs = False
+            await self.goes_on.wait()
         return work()
 
     def upkeep(self) -> Upkeep:
@@ -340,5 +345,42 @@ def test_a_leader_that_is_alone_in_its_isr_leads_again_in_the_next_epoch(tmp_pat
         assert broker.partition.leader_epoch > 5
         assert broker.produce() is None
         assert broker.partition.log.high_watermark == 2
+
+    asyncio.run(run())
+
+
+def test_a_follower_that_loses_what_its_leader_counts_just_as_it_is_elected_does_not_lead(tmp_path: Path) -> None:
+    """Its flush hangs, and fails once the election waits for it."""
+
+    async def run() -> None:
+        leader, replica = LeaderOfOne(tmp_path / "leader"), (TOPIC_ID, 0)
+        broker = Broker(tmp_path / "logs", leader, **{"flush.ms": "100"})
+        (tmp_path / "logs").mkdir()
+        await broker.replicas.follow(broker.image, broker.rows)
+        leader.append()
+        await until(lambda: leader.counted_end == 1)
+        broker.clock.advance(100)
+        broker.hangs = True
+        flush = broker.upkeep().flush_if_due()
+        assert flush is not None
+        flushing = asyncio.ensure_future(flush)
+        await until(lambda: not broker.hangs)
+        elected = PartitionRegistration(0, 6, (0, 1), (0,), elr=(1,), partition_epoch=4)
+        broker.image = replace(broker.image, version=2, partitions={TOPIC_ID: (elected,)})
+        following = asyncio.ensure_future(broker.replicas.follow(broker.image))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not flushing.done() and not following.done()
+        broker.files.failing_syncs = 1
+        broker.goes_on.set()
+        await asyncio.gather(flushing, following)
+        assert list(broker.replicas.cut()) == [replica]
+        assert broker.partition is not None and broker.partition.is_offline
+        await broker.report()
+        registered = broker.image.partitions[TOPIC_ID][0]
+        assert (registered.leader, registered.isr, registered.elr) == (1, (1,), ())
+        await broker.replicas.reopen_failed()
+        assert broker.replicas.fetchers.find(replica) is not None
+        await broker.replicas.stop_following()
 
     asyncio.run(run())

@@ -260,17 +260,20 @@ class Replicas:
         stopping = [each.replica for each in changes if not each.is_followed(self._fetchers.find(each.replica), here)]
         stopping += [replica for topic in gone for replica in _replicas_of(topic)]
         await self.missing.stop(each.replica for each in changes if not each.is_led_on(here))
-        await self._let_rest(stopping)
+        rested = await self._let_rest(stopping)
+        await self._hold_cut([each for each in changes if each.replica in rested])  # their last work may have failed
         for change in changes:
             if change.is_led_anew(here):
                 self._resign(change.topic, change.topic.replicas[change.number])
         await self._take_over(changes)
 
-    async def _let_rest(self, replicas: Sequence[ReplicaId]) -> None:
-        """Change nothing more in the logs of these replicas, which rest."""
+    async def _let_rest(self, replicas: Sequence[ReplicaId]) -> Set[ReplicaId]:
+        """Change nothing more in the logs of these replicas, and return those that have followed a leader."""
         await self.missing.stop(replicas)
-        for follower in await self._fetchers.stop(replicas):
+        stopped = await self._fetchers.stop(replicas)
+        for follower in stopped:
             self._idle.keep(follower.replica, follower.log)
+        return {follower.replica for follower in stopped}
 
     def _is_new(self, change: ReplicaChange) -> bool:
         has_log = change.number in change.topic.replicas or change.replica in self._idle.all
