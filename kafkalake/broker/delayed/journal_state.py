@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalake.broker.delayed.cancels import Cancels
+from kafkalake.broker.delayed.cancels import Cancels, SomeCancels, find_cancels
 from kafkalake.broker.delayed.doubles import Doubles
 from kafkalake.broker.delayed.due_index import DueIndex
 from kafkalake.broker.delayed.due_runs import DUE, NO_ENTRIES, OFFSET, ORDER, Entries
@@ -28,7 +28,6 @@ from kafkalake.broker.delayed.offset_set import OffsetSet
 from kafkalake.delayed_journal import (
     PRODUCER_FIELDS,
     SEQUENCE_FIELDS,
-    Cancel,
     Fields,
     Kind,
     Note,
@@ -36,7 +35,6 @@ from kafkalake.delayed_journal import (
     read_fields,
     read_note,
     read_tail,
-    source_of,
 )
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Int64s
@@ -59,7 +57,7 @@ class _Transaction:
 
     first_offset: int
     entries: list[Entries] = field(default_factory=list)
-    cancels: list[tuple[Cancel, int]] = field(default_factory=list)
+    cancels: list[SomeCancels] = field(default_factory=list)
 
 
 class _SomeRows(NamedTuple):
@@ -163,20 +161,9 @@ class JournalState:
         kinds = rows.fields["kind"]
         entries = rows.entries((kinds == Kind.WAITING) & ~rows.is_transactional & ~rows.is_carried)
         self.waiting.add(entries[:, OFFSET])
-        for cancel, offset in self._cancels_in(rows, ~rows.is_transactional):
-            self.cancels.add(cancel, offset)
+        self.cancels.add(find_cancels(rows.headers, rows.fields, rows.offsets, ~rows.is_transactional))
         self.doubles.follow(rows.firsts_of_batches())
         return entries
-
-    @staticmethod
-    def _cancels_in(rows: _Rows | _SomeRows, among: Mask | None = None) -> list[tuple[Cancel, int]]:
-        found = []
-        is_cancel = rows.fields["kind"] == Kind.CANCEL
-        for row in np.flatnonzero(is_cancel if among is None else is_cancel & among).tolist():
-            fields = rows.fields[row]
-            cancel = Cancel(source_of(fields), read_tail(rows.headers, row), int(fields["order"]))
-            found.append((cancel, int(rows.offsets[row])))
-        return found
 
     def _follow_transactions(self, headers: Int64s, rows: _Rows) -> list[Entries]:
         """Follow transactional batches and markers, and return the entries of those that were committed."""
@@ -188,15 +175,16 @@ class JournalState:
                 opened = self._transactions.setdefault(producer_id, _Transaction(base))
                 of_batch = rows.between(base, base + header[at.LAST_OFFSET_DELTA] + 1)
                 opened.entries.append(of_batch.entries(of_batch.fields["kind"] == Kind.WAITING))
-                opened.cancels += self._cancels_in(of_batch)
+                cancels = find_cancels(of_batch.headers, of_batch.fields, of_batch.offsets)
+                opened.cancels += [cancels] if cancels.names else []
                 continue
             ended = self._transactions.pop(producer_id, None)
             if ended is not None and header[at.CONTROL_TYPE] == 1:
                 found += ended.entries
                 for entries in ended.entries:
                     self.waiting.add(entries[:, OFFSET])
-                for cancel, offset in ended.cancels:
-                    self.cancels.add(cancel, offset)
+                for cancels in ended.cancels:
+                    self.cancels.add(cancels)
         return found
 
     def _follow_notes(self, rows: _Rows) -> list[Entries]:
@@ -247,7 +235,7 @@ class JournalState:
     @property
     def cancels_held(self) -> int:
         """The number of cancels in memory, with those of open transactions."""
-        return len(self.cancels) + sum(len(each.cancels) for each in self._transactions.values())
+        return len(self.cancels) + sum(len(some.names) for each in self._transactions.values() for some in each.cancels)
 
     def take_superseded(self) -> list[Int64s]:
         """Return the offsets of copies that do not count, once: a note is to say so."""
