@@ -220,10 +220,12 @@ class JournalCoordinator:
 
     async def _load(self) -> None:
         while not self._is_closed:
+            state = self._new_state()
             try:
-                state = await self._host.run_blocking(self._read_journal)
+                await self._host.run_blocking(partial(self._read_journal, state))
                 rows = [(each, await self._read_opened(each)) for each in state.hand_overs.open.values()]
             except Exception as error:
+                _remove_files(state)
                 logger.warning(
                     "journal of delayed delivery not loaded partition=%s error=%r", self.partition.name, error
                 )
@@ -232,12 +234,13 @@ class JournalCoordinator:
                 self._begin(state, rows)
                 return
 
-    def _read_journal(self) -> JournalState:
-        """Return the state as of the high watermark. Blocks."""
+    def _new_state(self) -> JournalState:
+        index = DueIndex(self._host.clock.now_ms(), self._new_files(), IN_MEMORY_MAX)
+        return JournalState(self.partition.log.log_start_offset, index)
+
+    def _read_journal(self, state: JournalState) -> None:
+        """Let a new state follow the journal to the high watermark. Blocks."""
         log = self.partition.log
-        state = JournalState(
-            log.log_start_offset, DueIndex(self._host.clock.now_ms(), self._new_files(), IN_MEMORY_MAX)
-        )
         while state.position < log.high_watermark and not self._is_closed:
             state.skip(log.log_start_offset)
             begin = state.position
@@ -252,7 +255,6 @@ class JournalCoordinator:
                 take_in(self.partition, state, FOLLOW_BYTES)
         if self._is_closed:
             _remove_files(state)
-        return state
 
     async def _read_opened(self, intent: Note) -> WaitingRows | None:
         """Return the records of an open intent, None if they are damaged: the target may have them or not."""

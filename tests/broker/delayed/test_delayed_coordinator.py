@@ -23,6 +23,7 @@ from kafkalake.broker.delayed.coordinator import PAUSE_MS
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_ins import check_hand_in
 from kafkalake.broker.delayed.hand_overs import hand_over_producer_id
+from kafkalake.broker.delayed.rows import WaitingRows
 from kafkalake.delayed_journal import (
     FIELD_BYTES,
     SEQUENCE_FIELDS,
@@ -42,6 +43,7 @@ from kafkalake.errors import (
     RequestTimedOutError,
     UnknownTopicIdError,
 )
+from kafkalake.record.arrays import Int64s
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.temporary_files import TemporaryFiles
 
@@ -440,6 +442,42 @@ def test_a_small_world_is_the_same_with_far_entries_in_files(tmp_path: Path, mon
 
 
 @pytest.mark.exhaustive
+def test_loads_that_fail_leave_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load is repeated each second, for as long as the journal cannot be read."""
+    monkeypatch.setattr("kafkalake.broker.delayed.coordinator.IN_MEMORY_MAX", 4)
+    reads: list[int] = []
+
+    def unreadable(log: object, offsets: Int64s, end_offset: int) -> WaitingRows:
+        reads.append(len(offsets))
+        raise KafkaStorageError("of the test")
+
+    def files() -> list[str]:
+        return sorted(each.name for each in (tmp_path / "journal").glob("*.tmp"))
+
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.targets.always = NotLeaderOrFollowerError()
+        far = [Sent(b"%d" % number, START_MS + 3_600_000 * (10 + number)) for number in range(10)]
+        world.hand_in([Sent(b"now", START_MS), *far])
+        await world.pass_time(2_000, 100)
+        held = len(files())
+        assert held
+        with monkeypatch.context() as patch:
+            patch.setattr("kafkalake.broker.delayed.coordinator.read_waiting", unreadable)
+            world.restart()
+            await world.pass_real_time(lambda: len(reads) == 2)
+            await world.settle()
+            assert files() == []
+        world.targets.always = None
+        await world.pass_real_time(lambda: world.coordinator.is_loaded)
+        assert len(files()) == held
+        await world.pass_time(5_000, 100)
+        assert world.targets.values() == [b"now"]
+
+    run(scenario())
+
+
+@pytest.mark.exhaustive
 def test_a_load_that_was_given_up_does_not_write_into_the_files_of_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -461,13 +499,15 @@ def test_a_load_that_was_given_up_does_not_write_into_the_files_of_the_next(
             if is_first:
                 is_first = False
                 world.coordinator = world._start()  # it loads all before the thread goes on
-                world.coordinator._begin(world.coordinator._read_journal(), [])
+                state = world.coordinator._new_state()
+                world.coordinator._read_journal(state)
+                world.coordinator._begin(state, [])
                 data = bytes(len(data))
             write(files, name, position, data)
 
         monkeypatch.setattr(TemporaryFiles, "write", write_late)
         given_up._is_closed = False
-        given_up._read_journal()
+        given_up._read_journal(given_up._new_state())
         assert not is_first
         await world.pass_time(90_000_000, 600_000)
         assert world.targets.values() == [b"%02d" % number for number in range(12)]
