@@ -1,7 +1,8 @@
 """The records of one journal partition that cannot be delivered, until the dead-letter topic has them.
 
-Only their offsets are kept: they are read again when it is their turn, a batch at a time. So a dead-letter topic that takes nothing
-(no leader, no replicas in sync, not to be created), for however long, keeps neither memory nor the records of other topics back.
+Only their offsets are kept: they are read again when it is their turn, a batch at a time, once nothing of the one before is left.
+So a dead-letter topic that takes nothing (no leader, no replicas in sync, not to be created, settings that refuse each record), for
+however long, keeps neither memory nor the records of other topics back.
 
 The index cannot keep them, as it does those that are parked: they have been in an intent, and it may have them or not.
 """
@@ -66,6 +67,8 @@ class DeadLetters:
         self._timers = timers
         self._parts: deque[_Part] = deque()
         self._refused: list[_Part] = []
+        self._given: Int64s = np.zeros(0, dtype=np.int64)
+        """The offsets of the records that were given, and have not come to an end: of a batch that is refused, parts wait."""
         self._is_closed = False
         self._is_free = asyncio.Event()
         self._is_free.set()
@@ -80,12 +83,13 @@ class DeadLetters:
     def add(self, rows: WaitingRows, error_code: int) -> None:
         """Take records that are given up, behind those before."""
         self._parts.append(_Part(rows.offsets, rows.sizes, error_code))
+        self.finished(rows)
         self._begin()
 
     def return_batch(self, rows: WaitingRows, error_code: int) -> None:
         """Take a batch back that the topic does not get: it has been deleted."""
         self._parts.appendleft(_Part(rows.offsets, rows.sizes, error_code))
-        self.finished()
+        self.finished(rows)
         self._begin()
 
     def refused(self, rows: WaitingRows, error_code: int) -> None:
@@ -93,16 +97,18 @@ class DeadLetters:
         if not self._refused:
             self._timers.schedule(REFUSED_PAUSE_MS, self._give_refused)
         self._refused.append(_Part(rows.offsets, rows.sizes, error_code))
-        self.finished()
+        self.finished(rows)
 
     def _give_refused(self) -> None:
         self._parts.extend(self._refused)
         self._refused.clear()
         self._begin()
 
-    def finished(self) -> None:
-        """Take the news that the batch that was given is at an end."""
-        self._is_free.set()
+    def finished(self, rows: WaitingRows) -> None:
+        """Take the news that records have come to an end, of those that were given perhaps."""
+        self._given = np.setdiff1d(self._given, rows.offsets, assume_unique=True)
+        if not len(self._given):
+            self._is_free.set()
 
     def _begin(self) -> None:
         if not self._is_closed and (self._task is None or self._task.done()):
@@ -124,8 +130,10 @@ class DeadLetters:
                 continue
             failures = 0
             if found:
+                rows = WaitingRows.concat(found)
+                self._given = rows.offsets
                 self._is_free.clear()
-                self._give(target, WaitingRows.concat(found), part.error_code)
+                self._give(target, rows, part.error_code)
 
     def _next(self) -> _Part:
         """Remove and return the records of the next batch, at least one."""

@@ -302,7 +302,7 @@ class Delivery:
         self._room.set()
         if intent.reason is Reason.DEAD_LETTERED:
             self._metrics.dead_lettered(len(rows))
-            self._dead_letters.finished()
+            self._dead_letters.finished(rows)
         else:
             self._metrics.handed_over(now_ms - rows.due_ms, now_ms)
         self._write_within(GATHER_MS if intent.target in self._queues else FINISHED_WITHIN_MS)

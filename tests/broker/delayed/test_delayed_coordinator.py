@@ -745,6 +745,36 @@ def test_a_dead_letter_that_its_topic_refuses_keeps_no_other_back(tmp_path: Path
     run(scenario())
 
 
+@pytest.mark.exhaustive
+def test_dead_letters_that_are_all_refused_are_read_a_batch_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many they are, what is due for other topics is not late meanwhile."""
+    monkeypatch.setattr("kafkalake.broker.delayed.delivery.HELD_BYTES_MAX", 2_000)
+    monkeypatch.setattr("kafkalake.broker.delayed.delivery.BATCH_ROWS_MAX", 8)
+    refusing = UUID(int=55)
+    names = [b"%03d" % number for number in range(100)]
+
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.targets.refused |= {refusing: InvalidRecordError(), DEAD_LETTERS: InvalidRecordError()}
+        world.hand_in([Sent(name, START_MS) for name in names], (refusing, 0))
+        await world.pass_time(2_000, 100)
+        for number in range(3):
+            world.hand_in([Sent(b"%d" % number, START_MS)])
+            await world.pass_time(1_000, 100)
+            assert world.targets.values() == [b"%d" % each for each in range(number + 1)]
+        world.targets.refused.pop(DEAD_LETTERS)
+        for _ in range(60):
+            await world.pass_time(4_000, 1_000)
+            if not world.coordinator.describe().waiting:
+                break
+        assert sorted(map(bytes, filter(None, world.targets.values((DEAD_LETTERS, 0))))) == names
+        assert (world.coordinator.describe().waiting, world.coordinator.describe().overdue) == (0, 0)
+
+    run(scenario())
+
+
 def test_cancels_have_a_bound_and_are_taken_again_when_others_are_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
