@@ -1,7 +1,9 @@
 """Runs the brokers of a cluster on one machine as child processes: starts them again when they end, stops them in order.
 
 A child is ready when it prints `listening on ADDRESS`. It is started again after a pause that grows while it keeps ending soon, and
-no more when it ended several times in a row without having been ready: then its settings or its lake are wrong. Children are in
+no more when it ended several times in a row without having been ready: then its settings or its lake are wrong. Where the system
+does not start a process (no memory, no descriptors, a Python that is being replaced), it is tried again for ever. What a child
+writes is read also while it cannot be shown (a full disk, a closed pipe): a full pipe would stop the child. Children are in
 sessions of their own, so that Ctrl-C reaches the supervisor alone, and they end with it however it ends (`parent`).
 """
 
@@ -23,7 +25,7 @@ _CHUNK_BYTES = 64 * 1024
 _LAST_LINES_S = 5.0
 
 Show = Callable[[int, str], None]
-"""Called with a child's number and a line that it, or the supervisor about it, writes."""
+"""Called with a child's number and a line that it, or the supervisor about it, writes. An `OSError` leaves the line out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,14 @@ class Restarts:
         """Return the pause before the next start of a child that has ended after `ran_s`, None if it is not started again."""
         self._failed_starts = 0 if was_ready else self._failed_starts + 1
         self._early_ends = 1 if was_ready and ran_s >= self._limits.steady_s else self._early_ends + 1
-        if self._failed_starts >= self._limits.failed_starts_max:
-            return None
+        return None if self._failed_starts >= self._limits.failed_starts_max else self._growing_pause_s()
+
+    def pause_unstarted_s(self) -> float:
+        """Return the pause before the next try to start a process that the system has not started."""
+        self._early_ends += 1
+        return self._growing_pause_s()
+
+    def _growing_pause_s(self) -> float:
         pause_s: float = self._limits.first_pause_s * 2 ** min(self._early_ends - 1, 16)
         return min(pause_s, self._limits.longest_pause_s)
 
@@ -132,7 +140,7 @@ class _Child:
         try:
             await asyncio.wait_for(asyncio.shield(self._task), self._limits.stop_s)
         except TimeoutError:
-            self._show(self.number, f"it did not stop in {self._limits.stop_s:.0f} s and is killed")
+            self._say(f"it did not stop in {self._limits.stop_s:.0f} s and is killed")
             self.kill()
             await self._task
 
@@ -147,15 +155,20 @@ class _Child:
         try:
             while not self._stopping.is_set():
                 began_s = time.monotonic()
-                code, was_ready = await self._run_once()
+                pause_s: float | None
+                try:
+                    code, was_ready = await self._run_once()
+                except OSError as error:
+                    what, pause_s = f"it could not be started: {error.strerror}", restarts.pause_unstarted_s()
+                else:
+                    what = f"it has ended with {_reason(code)}"
+                    pause_s = restarts.pause_s(time.monotonic() - began_s, was_ready=was_ready)
                 if self._stopping.is_set():
                     return
-                pause_s = restarts.pause_s(time.monotonic() - began_s, was_ready=was_ready)
-                again = "" if pause_s is None else f"; it is started again in {pause_s:.0f} s"
-                self._show(self.number, f"it has ended with {_reason(code)}{again}")
+                self._say(what if pause_s is None else f"{what}; it is started again in {pause_s:.0f} s")
                 self.settled.set()
                 if pause_s is None:
-                    self._show(self.number, "it ended again and again before it was ready, and is not started any more")
+                    self._say("it ended again and again before it was ready, and is not started any more")
                     return
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), pause_s)
@@ -163,7 +176,7 @@ class _Child:
             self.settled.set()
 
     async def _run_once(self) -> tuple[int, bool]:
-        """Run one process to its end. Return its exit code, and whether it was ready."""
+        """Run one process to its end. Return its exit code, and whether it was ready. Raise `OSError` if there is no process."""
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.subprocess_exec(
             lambda: SubprocessStreamProtocol(_CHUNK_BYTES, loop),
@@ -193,6 +206,10 @@ class _Child:
             if line.startswith(_READY):
                 self.address = line.removeprefix(_READY)
                 self.settled.set()
+            self._say(line)
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(OSError):
             self._show(self.number, line)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import signal
@@ -38,7 +39,8 @@ note("started")
 if "fails" in sys.argv:
     sys.exit("the settings are wrong")
 print(f"listening on 127.0.0.1:{number}", flush=True)
-print("x" * 200_000, file=sys.stderr, flush=True)
+print("x" * (2_000_000 if "chatty" in sys.argv else 200_000), file=sys.stderr, flush=True)
+note("wrote")
 time.sleep(60)
 """
 
@@ -46,23 +48,29 @@ time.sleep(60)
 class Cluster:
     """A supervisor of children that write down what happens to them."""
 
-    def __init__(self, directory: Path, *children: str) -> None:
+    def __init__(self, directory: Path, *children: str, python: str = sys.executable) -> None:
         self.log = directory / "log"
         self.log.touch()
+        self.fault: OSError | None = None
+        """What happens when a line is shown."""
         self.lines: list[tuple[int, str]] = []
         self.addresses: list[Mapping[int, str]] = []
         commands = {
-            number: [sys.executable, "-c", CHILD, str(number), str(self.log), kind]
-            for number, kind in enumerate(children)
+            number: [python, "-c", CHILD, str(number), str(self.log), kind] for number, kind in enumerate(children)
         }
         self._commands = commands
 
     async def run(self, act: Callable[[Supervisor], Awaitable[None]], limits: Limits = QUICK) -> int:
-        supervisor = Supervisor(self._commands, lambda number, line: self.lines.append((number, line)), limits)
+        supervisor = Supervisor(self._commands, self._show, limits)
         running = asyncio.create_task(supervisor.run(self.addresses.append))
         async with asyncio.timeout(30):
             await act(supervisor)
             return await running
+
+    def _show(self, number: int, line: str) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.lines.append((number, line))
 
     def events(self, word: str) -> list[tuple[int, int]]:
         """Return (child, process id) of each event."""
@@ -116,6 +124,31 @@ def test_a_child_that_is_killed_is_started_again_and_the_others_go_on(tmp_path: 
     assert len(said) == 2 and re.fullmatch(r"it has ended with signal SIGKILL; it is started again in \d+ s", said[0])
 
 
+def test_a_child_that_the_system_does_not_start_is_tried_again_and_the_others_go_on(tmp_path: Path) -> None:
+    """As without memory or descriptors for a moment, or while Python is being replaced."""
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    cluster = Cluster(tmp_path, "", "", python=str(python))
+    unstarted = 1, "it could not be started: No such file or directory; it is started again in 0 s"
+
+    async def act(supervisor: Supervisor) -> None:
+        await cluster.until(lambda: cluster.addresses)
+        python.unlink()
+        os.kill(cluster.events("started")[1][1], signal.SIGKILL)
+        await cluster.until(lambda: cluster.lines.count(unstarted) > QUICK.failed_starts_max)
+        python.symlink_to(sys.executable)
+        await cluster.until(lambda: cluster.lines.count((1, "listening on 127.0.0.1:1")) == 2)
+        tries = cluster.lines.count(unstarted)
+        python.unlink()
+        os.kill(cluster.events("started")[-1][1], signal.SIGKILL)
+        await cluster.until(lambda: cluster.lines.count(unstarted) > tries)
+        supervisor.stop()
+
+    assert asyncio.run(cluster.run(act)) == 0
+    assert [number for number, _ in cluster.events("started")] == [0, 1, 1]
+    assert [number for number, _ in cluster.events("stopped")] == [0]
+
+
 def test_a_child_that_fails_at_once_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, "", "fails")
 
@@ -165,6 +198,25 @@ def test_lines_are_shown_with_the_childs_number_however_long_they_are(tmp_path: 
 
     assert asyncio.run(cluster.run(act)) == 0
     assert {number for number, line in cluster.lines if set(line) == {"x"}} == {0, 1}
+
+
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EPIPE])
+def test_lines_that_cannot_be_shown_keep_no_child_from_writing_on(tmp_path: Path, fault: int) -> None:
+    """As on a full disk, or to a pipe that is read no longer: what a child writes into a pipe that nobody reads would stop it."""
+    cluster = Cluster(tmp_path, "chatty", "chatty")
+    cluster.fault = OSError(fault, os.strerror(fault))
+
+    async def act(supervisor: Supervisor) -> None:
+        await cluster.until(lambda: len(cluster.events("wrote")) == 2)
+        os.kill(cluster.events("started")[1][1], signal.SIGKILL)
+        await cluster.until(lambda: len(cluster.events("wrote")) == 3)
+        cluster.fault = None
+        os.kill(cluster.events("started")[-1][1], signal.SIGKILL)
+        await cluster.until(lambda: (1, "listening on 127.0.0.1:1") in cluster.lines)
+        supervisor.stop()
+
+    assert asyncio.run(cluster.run(act)) == 0
+    assert cluster.addresses == [{0: "127.0.0.1:0", 1: "127.0.0.1:1"}]
 
 
 @pytest.mark.skipif(
