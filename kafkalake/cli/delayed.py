@@ -126,8 +126,10 @@ def cancel(
     with connect(bootstrap_server) as admin:
         with _source(lake, bootstrap_server) as source:
             found = _with_id(source, topic, delay_id)
-        for name, partition in dict.fromkeys((row["source"], row["source_partition"]) for row in found):
-            send_cancel(admin, bootstrap_server, name, partition, delay_id)
+        for name, partition, sent_id in dict.fromkeys(
+            (row["source"], row["source_partition"], row["id"]) for row in found
+        ):
+            send_cancel(admin, bootstrap_server, name, partition, sent_id)
     late = [row for row in found if row["due"] <= datetime.now(UTC)]
     if json:
         write_json([as_json(row) for row in found])

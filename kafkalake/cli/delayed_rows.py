@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 
 from kafkalake.cli.record_output import as_text
 from kafkalake.delayed_headers import DELAY_ID
+from kafkalake.reader.delayed import DELAYED_SCHEMA
 from kafkalake.reader.predicate import INT64_MAX
 
 if TYPE_CHECKING:
@@ -42,11 +44,15 @@ def _first(records: pa.Table, count: int) -> pa.Table:
 
 
 def with_id(source: DelayedSource, topic: str, delay_id: str) -> tuple[list[Row], list[str]]:
-    """Return the records of a topic with an id by due time, and some of the other ids."""
+    """Return the records of a topic with an id by due time, and some of the other ids.
+
+    delay_id: as it is listed, or as it was sent, which is not UTF-8 perhaps.
+    """
+    text = os.fsencode(delay_id).decode(errors="backslashreplace")
     found, others = [], dict[str, None]()
-    for batch in source.waiting(topic=topic, due_end_us=INT64_MAX):
+    for batch in source.waiting((*DELAYED_SCHEMA.names, "id"), topic=topic, due_end_us=INT64_MAX):
         ids = batch.column("delay_id")
-        found.append(batch.filter(pc.equal(ids, delay_id)))
+        found.append(batch.filter(pc.equal(ids, text)))
         if len(others) < OTHER_IDS_MAX:
             others |= dict.fromkeys(ids.drop_null().to_pylist())
     if not found:
@@ -101,11 +107,14 @@ def as_json(row: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def send_cancel(admin: Admin, bootstrap_server: str, topic: str, partition: int, delay_id: str) -> None:
-    """Cancel what waits with an id and was sent to a partition. Raise `Failure`, `KafkaError` or `BrokerUnavailableError`."""
+def send_cancel(admin: Admin, bootstrap_server: str, topic: str, partition: int, delay_id: bytes) -> None:
+    """Cancel what waits with an id and was sent to a partition. Raise `Failure`, `KafkaError` or `BrokerUnavailableError`.
+
+    The cancel has a key, as compacted topics take no record without.
+    """
     from kafkalake.cli.options import CLIENT_ID, require_delayed_delivery
     from kafkalake.client.producing.producer import Producer
 
     require_delayed_delivery(admin, topic)
     with Producer(bootstrap_servers=bootstrap_server, client_id=CLIENT_ID, allow_auto_create_topics=False) as producer:
-        producer.send(topic, partition=partition, headers=[(DELAY_ID, delay_id.encode())]).get()
+        producer.send(topic, key=delay_id, partition=partition, headers=[(DELAY_ID, delay_id)]).get()

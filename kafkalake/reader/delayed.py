@@ -53,6 +53,8 @@ DELAYED_SCHEMA = pa.schema(
 source: the topic that it was sent to, which is another one for topics of a level. journal_*: where it is in `__delayed`. A topic
 that was deleted has its id instead of a name."""
 
+_COLUMNS = DELAYED_SCHEMA.append(pa.field("id", pa.binary()))
+
 Mask = npt.NDArray[np.bool_]
 Scan = Callable[[Sequence[str], Selection], Iterator[tuple[int, pa.RecordBatch]]]
 """Yields the committed records of `__delayed` with these of Kafka's columns that a selection may take, by journal partition. It is
@@ -82,11 +84,14 @@ def waiting(
     topic: str | None = None,
     due_end_us: int = INT64_MAX,
 ) -> pa.RecordBatchReader:
-    """Return what waits in the journal that `scan` reads, as `delayed_records`. names: of the topics, by id."""
-    unknown = next((name for name in columns if name not in DELAYED_SCHEMA.names), None)
+    """Return what waits in the journal that `scan` reads, as `delayed_records`. names: of the topics, by id.
+
+    There is one more column, `id`: the delay id as it was sent, of which `delay_id` is the text.
+    """
+    unknown = next((name for name in columns if name not in _COLUMNS.names), None)
     if unknown is not None:
         raise ConfigurationError(f"there is no column {unknown!r} but {', '.join(DELAYED_SCHEMA.names)}")
-    schema = pa.schema([DELAYED_SCHEMA.field(name) for name in columns])
+    schema = pa.schema([_COLUMNS.field(name) for name in columns])
     wanted = ["offset", "timestamp", "headers"]
     wanted += [name for name, source in (("key", "key"), ("value", "size")) if source in columns]
     selection = Selection().with_time_range(0, due_end_us)
@@ -194,7 +199,7 @@ class _Rows:
         return mask
 
     def columns(self, schema: pa.Schema, partition: int) -> pa.RecordBatch:
-        """Return these columns of `DELAYED_SCHEMA` of all rows, which are of a journal partition."""
+        """Return these columns of `_COLUMNS` of all rows, which are of a journal partition."""
         of: dict[str, Callable[[], pa.Array]] = {
             "topic": lambda: self._topics("target_id"),
             "partition": lambda: self._field("target_partition"),
@@ -207,6 +212,7 @@ class _Rows:
             "source_partition": lambda: self._field("source_partition"),
             "journal_partition": lambda: pa.array(np.full(len(self.fields), partition, dtype=np.int32)),
             "journal_offset": lambda: self.batch.column("offset"),
+            "id": lambda: self.delay_ids,
         }
         return pa.RecordBatch.from_arrays([of[name]() for name in schema.names], schema=schema)
 

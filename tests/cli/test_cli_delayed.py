@@ -15,6 +15,8 @@ from delayed_lake import DelayedLake, Waiting
 from kafka_reference import Kafkalake, create_topic
 from waiting import wait_until
 
+from kafkalake.cli.record_output import as_text
+
 HOUR_MS = 3_600_000
 
 
@@ -139,6 +141,32 @@ def test_a_broker_tells_what_waits_and_takes_cancels(kafkalake: Run, _shared_kaf
         1,
         f"error: nothing with delay id 'a' waits in topic '{topic}'",
     )
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_cancel_names_the_id_that_was_sent_and_is_taken_by_any_topic(
+    kafkalake: Run, _shared_kafkalake: Kafkalake, topic: str, policy: str
+) -> None:
+    """Ids are any bytes, and are listed as text; compacted topics take no record without a key."""
+    create_topic(_shared_kafkalake, topic, config={"delayed.delivery.enable": "true", "cleanup.policy": policy})
+    on = partial(kafkalake, environment={"KAFKALAKE_BOOTSTRAP_SERVERS": _shared_kafkalake.bootstrap_servers})
+    ids = [b"\xff\x01\xe9", rb"\xff", b"\xff", b"plain"]
+    records = [
+        {"key": "k", "value": "v", "headers": [{"key": "kafkalake-delay-id", "value": as_text(each)}]} for each in ids
+    ]
+    lines = "\n".join(map(json.dumps, records))
+    sent = on("produce", topic, "--delay", "P1D", "--format", "records", "-q", stdin=lines)
+    assert (sent.code, sent.stderr) == (0, "")
+
+    def listed() -> list[str]:
+        return sorted(row["delayId"] for row in json.loads(on("delayed", "list", topic, "--json").stdout))
+
+    assert listed() == sorted(["\\xff\x01\\xe9", "\\xff", "\\xff", "plain"])
+    for named, left in (("\\xff\x01\\xe9", 3), ("\udcff", 1), ("plain", 0)):
+        ended = on("delayed", "cancel", topic, named)
+        assert (ended.code, ended.stderr) == (0, "")
+        assert ended.stdout.startswith("Cancelled ")
+        assert len(listed()) == left
 
 
 def test_a_topic_that_delivers_at_once_takes_no_delay(kafkalake: Run, _shared_kafkalake: Kafkalake, topic: str) -> None:
