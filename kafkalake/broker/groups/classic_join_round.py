@@ -197,6 +197,7 @@ class JoinRound(Generation):
             return
         self.roster.set_joining(member, None)
         if error is None:
+            self._expect_heartbeat(member, member.session_timeout_ms)  # it may have ended during the write
             is_leader = member.member_id == self.roster.leader
             if ticket.can_skip_assignment:
                 result = self._generation_for(member, skip_assignment=is_leader)

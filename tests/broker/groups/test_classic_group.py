@@ -535,6 +535,20 @@ def test_a_static_member_whose_new_id_cannot_be_written_keeps_the_old_one() -> N
     assert s.group.state is ClassicState.EMPTY
 
 
+def test_a_static_member_whose_new_id_was_long_in_being_written_is_expected_from_then_on() -> None:
+    s = Scenario()
+    s.stable("one")
+    s.hold_appends = True
+    waiter = s.join(group_instance_id="one")
+    s.advance(2 * SESSION_MS)
+    s.durable()
+    assert s.joined(waiter).error is None
+    s.advance(SESSION_MS - 1)
+    assert s.group.state is ClassicState.STABLE
+    s.advance(1)
+    assert s.group.state is ClassicState.EMPTY
+
+
 def test_a_static_member_that_changes_the_chosen_protocol_rebalances() -> None:
     s = Scenario()
     a = s.new_member_id()
