@@ -231,9 +231,12 @@ class ConnectionState:
             self._grow(self._incomplete)
 
     def stalled_bytes(self, now_ms: int, unfinished_ms: int) -> int | None:
-        """Return the received bytes of a frame that began `unfinished_ms` ago and makes too little progress, else None."""
+        """Return the received bytes of a frame that began `unfinished_ms` ago and makes too little progress, else None.
+
+        A pause does not count: nothing is received while there is no memory, or a client over its quota is to wait.
+        """
         incomplete = self._incomplete
-        if incomplete is None or self.waits_for_memory or now_ms - incomplete.since_ms < unfinished_ms:
+        if incomplete is None or self.is_paused or now_ms - incomplete.since_ms < unfinished_ms:
             return None
         if incomplete.filled - incomplete.filled_before < _PROGRESS_BYTES:
             return incomplete.filled

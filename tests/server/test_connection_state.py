@@ -282,6 +282,18 @@ def test_a_frame_that_goes_on_is_not_stalled() -> None:
     assert client.state.stalled_bytes(3_000, 1_000) == 210_000
 
 
+def test_a_frame_is_not_stalled_while_its_client_is_over_a_quota() -> None:
+    client = Client()
+    client.send(frame(PRODUCE, 1_000_000)[:70_000])
+    client.state.throttle(60_000)
+    for now_ms in (30_000, 59_999):
+        assert client.state.stalled_bytes(now_ms, 1_000) is None
+    client.state.end_throttle(60_000)
+    client.resume(60_000)
+    assert client.state.stalled_bytes(60_999, 1_000) is None
+    assert client.state.stalled_bytes(61_000, 1_000) == 70_000
+
+
 def test_frames_that_wait_for_memory_do_not_wake_each_other() -> None:
     memory = RequestMemory(100)
     memory.queue(100)
