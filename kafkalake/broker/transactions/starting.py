@@ -45,8 +45,9 @@ def restarted(
     if expected is not None and expected.epoch != current.epoch:
         if expected.epoch != current.last_epoch:
             raise ProducerFencedError
-        return fresh  # a retry after a lost response
-    last_epoch = NO_EPOCH if expected is None else current.epoch
+        if current.epoch <= EPOCH_LAST:
+            return fresh  # a retry after a lost response
+    last_epoch = NO_EPOCH if expected is None else expected.epoch
     if current.epoch >= EPOCH_LAST:
         return replace(
             fresh,

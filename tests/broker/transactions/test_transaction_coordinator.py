@@ -241,6 +241,18 @@ def test_a_producer_with_the_last_epoch_can_be_fenced() -> None:
     assert fresh.producer_id != producer.producer_id and fresh.epoch == 0
 
 
+def test_a_producer_whose_transaction_in_the_last_epoch_timed_out_goes_on_with_another_producer_id() -> None:
+    """The epoch that fenced it is given to nobody: there is none after it."""
+    cluster, producer = with_epoch(EPOCH_LAST)
+    cluster.add(producer, P0)
+    cluster.advance(120_000)
+    assert cluster.logs.markers[P0] == [Marker(producer.producer_id, EPOCH_MAX, False)]
+    fresh = cluster.init(producer)[0]
+    assert fresh.error is None and fresh.producer_id != producer.producer_id and fresh.epoch == 0
+    assert cluster.init(producer) == [fresh], "the answer was lost"
+    assert cluster.add(ProducerIdAndEpoch(fresh.producer_id, 0), P0) == [None]
+
+
 @pytest.mark.parametrize("point", [None, FaultPoint.PREPARED, FaultPoint.MARKER_WRITTEN, FaultPoint.COMPLETED])
 def test_a_version_2_transaction_in_the_last_epoch_ends_with_another_producer_id(point: FaultPoint | None) -> None:
     cluster, producer = with_epoch(EPOCH_LAST)
