@@ -15,8 +15,14 @@ FEW = 50
 
 
 def register_profiles() -> None:
-    """Have hypothesis know the profile of the fast run. Its pytest plugin loads profiles before test modules are imported."""
+    """Have hypothesis know the profile of the fast run, and no deadline in any: a busy machine is no fault of the code.
+
+    Its pytest plugin loads profiles before test modules are imported.
+    """
     settings.register_profile(FAST, max_examples=5, deadline=None)
+    if (now := settings.get_current_profile_name()) != FAST:
+        settings.register_profile(now, settings.get_profile(now), deadline=None)
+        settings.load_profile(now)
 
 
 def examples(count: int, **others: Any) -> settings:

@@ -131,7 +131,7 @@ class DeltaOutput:
 
         if not OpenedTable.is_deltatable(self._path):
             return None
-        return OpenedTable(self._path, without_files=True).transaction_version(self._application)
+        return OpenedTable(self._path).transaction_version(self._application)
 
 
 class ParquetOutput:
