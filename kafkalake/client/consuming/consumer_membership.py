@@ -3,6 +3,9 @@
 The coordinator answers a heartbeat with the member's target assignment. The member gives up what it has beyond it, takes the
 rest, and says so in its next heartbeat, at once. A field is sent when it has changed, and all of them when the member joins or a
 response was lost. A member that is fenced has lost its partitions and joins again with epoch 0.
+
+The names and ids of its topics a member keeps: metadata that lacks one for a while takes nothing from it, and does not have it say
+that it has given partitions up.
 """
 
 from __future__ import annotations
@@ -65,6 +68,7 @@ class ConsumerMembership:
         self._epoch = JOIN_EPOCH
         self._interval_ms = settings.heartbeat_interval_ms
         self._target: frozenset[tuple[UUID, int]] | None = None
+        self._names: dict[UUID, str] = {}
         self._change: Change | None = None
         self._error: KafkaError | None = None
         self._sent: ConsumerGroupHeartbeatRequest | None = None
@@ -203,19 +207,23 @@ class ConsumerMembership:
     def _reconcile(self) -> None:
         if self._target is None or self._epoch <= JOIN_EPOCH:
             return
-        target = frozenset(
-            (name, number) for topic, number in self._target if (name := self._topic_ids.topic_name(topic)) is not None
-        )
+        owned = frozenset(self._subscriptions.partitions)
+        self._keep_names({topic for topic, _ in self._target}, {name for name, _ in owned})
+        target = frozenset((self._names[topic], number) for topic, number in self._target if topic in self._names)
         if len(target) < len(self._target):
             self._topic_ids.request_update()
-        owned = frozenset(self._subscriptions.partitions)
         if target != owned:
             self._change = Change(target, added=target - owned, revoked=owned - target, is_complete=True)
+
+    def _keep_names(self, target: Collection[UUID], owned: Collection[str]) -> None:
+        kept = {topic: name for topic, name in self._names.items() if topic in target or name in owned}
+        found = {topic: name for topic in target if (name := self._topic_ids.topic_name(topic)) is not None}
+        self._names = kept | found
 
     def _is_reconciled(self) -> bool:
         wanted = self._target or frozenset()
         return len(wanted) == len(self._subscriptions.partitions) and all(
-            (self._topic_ids.topic_name(topic), number) in self._subscriptions.partitions for topic, number in wanted
+            (self._names.get(topic), number) in self._subscriptions.partitions for topic, number in wanted
         )
 
     # Requests
@@ -248,10 +256,11 @@ class ConsumerMembership:
         )
 
     def _owned(self, partitions: Collection[TopicPartition]) -> list[TopicPartitions]:
+        kept = {name: topic for topic, name in self._names.items()}
         return [
             TopicPartitions(topic_id=topic_id, partitions=numbers)
             for topic, numbers in by_topic(partitions).items()
-            if (topic_id := self._topic_ids.topic_id(topic)) is not None
+            if (topic_id := self._topic_ids.topic_id(topic) or kept.get(topic)) is not None
         ]
 
     def _leave_request(self) -> GroupRequest:

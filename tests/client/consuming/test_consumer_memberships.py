@@ -513,6 +513,27 @@ def test_after_a_lost_response_all_fields_are_sent_again() -> None:
     assert not group.answer(ConsumerGroupHeartbeatResponse(error_code=NotCoordinatorError.code))
 
 
+def test_metadata_that_lacks_a_topic_for_a_while_takes_no_partitions_from_a_member() -> None:
+    group = stable_of_consumer_protocol()
+    group.topics.ids.clear()
+    for target in ([0, 1, 2, 3], [0, 1]):
+        group.now_ms += 5_000
+        assert group.requests() == [CONSUMER_GROUP_HEARTBEAT]
+        said: Any = group.sent[0].message
+        assert said.topic_partitions is None, "it has given up nothing"
+        assert group.assignment() == ALL
+        group.answer(beaten(1, *target))
+    change = group.poll()
+    assert change is not None and change.revoked == {("t", 2), ("t", 3)} and change.assigned == {("t", 0), ("t", 1)}
+    assert group.requests() == [CONSUMER_GROUP_HEARTBEAT]
+    said = group.sent[0].message
+    assert [(each.topic_id, each.partitions) for each in said.topic_partitions] == [(T, [0, 1])]
+    group.answer(beaten(1))
+    assert group.poll() is None and group.member.is_stable
+    group.topics.ids[T] = "t"
+    assert group.poll() is None and group.requests() == []
+
+
 def test_a_topic_that_is_not_known_yet_is_assigned_once_it_is() -> None:
     group = Group("consumer")
     group.poll()
