@@ -17,11 +17,20 @@ _LONGEST_S = 365 * 24 * 60 * 60.0
 
 
 def check_topic(topic: object) -> None:
-    """Raise `TypeError` for a topic that is no text, `ValueError` for one without a name."""
+    """Raise `TypeError` for a topic that is no text, `ValueError` for one without a name, or whose name has no bytes."""
     if not isinstance(topic, str):
         raise TypeError(f"a topic is a str, not {type(topic).__name__}")
     if not topic.strip():
         raise ValueError("a topic needs a name")
+    _check_text(topic, "a topic is named")
+
+
+def _check_text(text: str, what: str) -> None:
+    """Raise `ValueError` for a text with half of a surrogate pair, as Python makes of bytes that are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} in UTF-8, which {text!r} has no bytes in") from None
 
 
 def checked_names(names: Iterable[str], what: str) -> list[str]:
@@ -106,7 +115,10 @@ def checked_timestamp(timestamp: object) -> int:
 
 
 def checked_headers(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """Return a copy of headers. Raise `TypeError` for what is no sequence of (str or bytes, bytes or None)."""
+    """Return a copy of headers. Raise `TypeError` for what is no sequence of (str or bytes, bytes or None).
+
+    Raise `ValueError` for a key that has no bytes.
+    """
     found = tuple(headers)
     for each in found:
         if not isinstance(each, tuple | list) or len(each) != 2:
@@ -114,6 +126,8 @@ def checked_headers(headers: Sequence[Header]) -> tuple[Header, ...]:
         key, value = each
         if not isinstance(key, str | bytes):
             raise TypeError(f"the key of a header is a str, not {type(key).__name__}")
+        if isinstance(key, str):
+            _check_text(key, "the key of a header is sent")
         if value is not None and not isinstance(value, bytes):
             raise TypeError(f"the value of header {key!r} is bytes or None, not {type(value).__name__}")
     return found

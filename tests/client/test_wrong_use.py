@@ -40,6 +40,7 @@ WRONG_RECORDS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"headers": [("a",)]}, TypeError, "headers are pairs"),
     ({"headers": [(5, b"1")]}, TypeError, "the key of a header"),
     ({"headers": [("a", "1")]}, TypeError, "the value of header 'a'"),
+    ({"headers": [("\udc80", b"1")]}, ValueError, "the key of a header.*UTF-8"),
     ({"on_delivery": 5}, TypeError, "on_delivery"),
     ({"on_delivery": asyncio.sleep}, TypeError, "not awaited"),
 ]
@@ -81,6 +82,19 @@ def test_a_wrong_record_is_refused_and_others_are_sent() -> None:
     producer.run()
     assert [before.get(0).offset, after.get(0).offset] == [0, 1]
     assert producer.core.accumulator.used_bytes == 0
+
+
+def test_the_name_of_a_topic_that_has_no_bytes_is_refused() -> None:
+    named = "a topic is named in UTF-8"
+    with kafkalake.Producer(bootstrap_servers=NOWHERE) as producer, pytest.raises(ValueError, match=named):
+        producer.send("\udc80", b"v")
+    with kafkalake.Consumer(bootstrap_servers=NOWHERE) as consumer:
+        with pytest.raises(ValueError, match=named):
+            consumer.assign([("\udc80", 0)])
+        with pytest.raises(ValueError, match=named):
+            consumer.subscribe("\udc80")
+        with pytest.raises(ValueError, match=named):
+            consumer.partitions_for("\udc80")
 
 
 def test_a_serializer_that_returns_no_bytes_is_named() -> None:
