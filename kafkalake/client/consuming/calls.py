@@ -333,10 +333,13 @@ class ConsumerCalls:
             yield Wait(deadline_ms)
 
     def _result(self, operation: Operation[T]) -> Script[T]:
-        while not operation.is_done:
-            self.core.raise_unreachable(self._clock.monotonic_ms())
-            yield Wait(operation.deadline_ms)
-        return operation.result()
+        try:
+            while not operation.is_done:
+                self.core.raise_unreachable(self._clock.monotonic_ms())
+                yield Wait(operation.deadline_ms)
+            return operation.result()
+        finally:
+            operation.abandon()
 
     # The end
 

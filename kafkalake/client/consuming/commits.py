@@ -1,7 +1,8 @@
 """Committed offsets of the consumer's group: commits, automatic ones, and what was committed. Pure.
 
 A committed offset is that of the next record to read. A synchronous commit is repeated after retriable errors until its time is
-over, an asynchronous one is not: a later one may have overtaken it.
+over, an asynchronous one is not: a later one may have overtaken it. Nor is one whose caller has left (a `wakeup`, a task that was
+cancelled), which is not sent any more, either.
 """
 
 from __future__ import annotations
@@ -125,6 +126,10 @@ class Commits:
                 self._end(asked, asked.error or RequestTimedOutError("the group's coordinator did not answer in time"))
             elif asked.is_asking:
                 continue
+            elif operation.is_abandoned:
+                self._end(
+                    asked, asked.error or RequestTimedOutError("nobody waits for the group's coordinator any more")
+                )
             elif (error := self._coordinator.error) is not None:
                 self._end(asked, error)
             elif self._coordinator.node_id is not None and asked.retry_at_ms <= now_ms:

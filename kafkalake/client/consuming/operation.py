@@ -13,12 +13,12 @@ T = TypeVar("T")
 class Operation(Generic[T]):
     """See the module. deadline_ms: when it fails for lack of an answer. is_repeated: whether it is tried again until then."""
 
-    __slots__ = ("_calls", "_error", "_value", "deadline_ms", "is_done", "is_repeated")
+    __slots__ = ("_calls", "_error", "_value", "deadline_ms", "is_abandoned", "is_done", "is_repeated")
 
     def __init__(self, deadline_ms: int, *, is_repeated: bool = True) -> None:
         self.deadline_ms = deadline_ms
         self.is_repeated = is_repeated
-        self.is_done = False
+        self.is_done = self.is_abandoned = False
         self._calls: list[Callable[[], None]] = []
         self._value: T | None = None
         self._error: KafkaLakeError | None = None
@@ -33,9 +33,13 @@ class Operation(Generic[T]):
         self._error = error
         self._end()
 
+    def abandon(self) -> None:
+        """Begin no further attempt: who waited for the end has left."""
+        self.is_abandoned = True
+
     def may_repeat(self, now_ms: int) -> bool:
-        """Return whether there is time for another attempt."""
-        return self.is_repeated and now_ms < self.deadline_ms
+        """Return whether there is time for another attempt, and somebody who waits for it."""
+        return self.is_repeated and not self.is_abandoned and now_ms < self.deadline_ms
 
     def when_done(self, call: Callable[[], None]) -> None:
         """Have `call` called at the end."""

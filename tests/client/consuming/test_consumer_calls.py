@@ -15,7 +15,7 @@ from kafkalake.client.consuming.script import Call, Script
 from kafkalake.client.errors import IllegalStateError, WakeupError
 from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.client.requests import CONSUMER_GROUP_HEARTBEAT, FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
-from kafkalake.errors import NetworkExceptionError, RequestTimedOutError
+from kafkalake.errors import CoordinatorLoadInProgressError, NetworkExceptionError, RequestTimedOutError
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.messages.groups import (
     Assignment,
@@ -44,6 +44,7 @@ class GroupWorld(World):
 
     falls_silent: the next commit is not answered, and nothing after it.
     lacking: how many answers about offsets lack the partitions that were asked for. left: how often the consumer has left.
+    refusals: the errors of the next commits.
     """
 
     def __init__(self, **given: object) -> None:
@@ -51,6 +52,7 @@ class GroupWorld(World):
         self.know_ids()
         self.target = [0, 1]
         self.answers, self.falls_silent, self.lacking, self.left = True, False, 0, 0
+        self.refusals: list[int] = []
         self.committed: dict[TopicPartition, int] = {}
         self.commits: list[tuple[int, dict[TopicPartition, int]]] = []
         self.clock = ManualClock(self.network.now_ms)
@@ -120,7 +122,8 @@ class GroupWorld(World):
         if not self.answers:
             return None
         names = self._names(request.topics, lambda topic: [each.partition_index for each in topic.partitions])
-        results = [PartitionResult(partition_index=number) for _, number in names]
+        code = self.refusals.pop(0) if self.refusals else 0
+        results = [PartitionResult(partition_index=number, error_code=code) for _, number in names]
         return OffsetCommitResponse(topics=[TopicResult(name="t", partitions=results)])
 
     def _fetch_offsets(self, request: Any) -> Message | None:
@@ -180,6 +183,27 @@ def test_an_answer_that_lacks_a_partition_does_not_say_that_nothing_is_committed
     assert [record.value for record in found] == [b"b"]
     world.lacking = 2
     assert world.run(world.calls.committed([P0], 30_000)) == {P0: OffsetAndMetadata(1)}
+
+
+@pytest.mark.parametrize("when", ["before it is sent", "in flight", "refused"])
+def test_a_commit_that_was_left_is_not_repeated_behind_a_later_one(world: GroupWorld, when: str) -> None:
+    world.assign()
+    world.run(world.calls.poll(1_000, 1))
+    world.refusals = [CoordinatorLoadInProgressError.code]
+    script = world.calls.commit({P0: 1}, 30_000)
+    next(script)
+    if when == "in flight":
+        world.network.hold_answers()
+    while when != "before it is sent" and not world.commits:
+        world.network.run(1)
+    script.close()
+    if when == "in flight":
+        world.network.deliver()
+    world.run(world.calls.commit({P0: 2}, 30_000))
+    for _ in range(100):
+        world.pass_time()
+    sent = [offsets[P0] for _, offsets in world.commits]
+    assert sent == ([2, 2] if when == "before it is sent" else [1, 2])
 
 
 @pytest.mark.exhaustive
