@@ -14,7 +14,7 @@ from kafkalake.client.network.settings import NetworkSettings
 from kafkalake.client.requests import FIND_COORDINATOR, LIST_TRANSACTIONS, METADATA
 from kafkalake.client.settings import parse_settings
 from kafkalake.errors import BrokerUnavailableError, ConnectionLostError, ResponseTimedOutError, UnsupportedVersionError
-from kafkalake.wire.messages.cluster import MetadataResponse, NodeEndpoint, TopicMetadata
+from kafkalake.wire.messages.cluster import MetadataRequest, MetadataResponse, NodeEndpoint, TopicMetadata
 from kafkalake.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from kafkalake.wire.messages.transactions import ListTransactionsRequest
 
@@ -129,6 +129,32 @@ def test_an_unknown_broker_fails_requests() -> None:
     pending = cluster.ask(77)
     cluster.network.run()
     assert "broker 77 is not part of the cluster" in str(pending.error)
+
+
+def test_a_broker_that_has_left_the_cluster_is_not_looked_for_for_ever() -> None:
+    cluster = Cluster()
+    cluster.network.run(100)
+    cluster.brokers[1].is_up = False
+    cluster.topics.brokers = cluster.brokers[:1]
+    cluster.client.prepare(1, cluster.network.now_ms)
+    cluster.network.settle()
+    assert not cluster.client.prepare(1, cluster.network.now_ms), "wanted, in the pause after a failure"
+    cluster.network.run(5_000)
+    before = asked(cluster)
+    cluster.network.run(60_000)
+    assert asked(cluster) == before
+    cluster.brokers[1].is_up = True
+    cluster.topics.brokers = cluster.brokers
+    cluster.client.metadata.request_update()
+    cluster.network.run(5_000)
+    assert not cluster.client.prepare(1, cluster.network.now_ms)
+    cluster.network.run(100)
+    assert cluster.client.prepare(1, cluster.network.now_ms)
+
+
+def asked(cluster: Cluster) -> int:
+    """How often the first broker was asked for metadata."""
+    return sum(isinstance(each, MetadataRequest) for each in cluster.brokers[0].requests)
 
 
 def test_a_wrong_address_is_said_after_seconds() -> None:

@@ -130,9 +130,10 @@ class NodeConnection:
         return out, is_whole
 
     def close(self, error: BrokerUnavailableError, retry_at_ms: int, *, is_failure: bool) -> None:
-        """End, and fail what is in flight; if the connection was never open, what waits too."""
+        """End, and fail what is in flight; if the connection was never open, what waits too. Who wants it again says so."""
         was_ready = self.state is State.READY
         self.state = State.CLOSED
+        self.is_wanted = False
         self.retry_at_ms = retry_at_ms
         self.last_error = error
         self.failures += is_failure
