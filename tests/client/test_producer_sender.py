@@ -19,6 +19,7 @@ from kafkalake.errors import (
     NotEnoughReplicasError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.wire.messages.cluster import MetadataRequest
 from kafkalake.wire.messages.transactions import InitProducerIdResponse
 
 TOO_LARGE, NOT_ENOUGH_REPLICAS, INVALID_RECORD = 10, 19, 87
@@ -49,6 +50,38 @@ def test_records_linger_into_one_batch_and_get_their_offsets() -> None:
     assert offsets(futures) == [0, 1, 2]
     assert len(producer.requests) == 1
     assert producer.core.accumulator.used_bytes == 0
+
+
+def asked_topics(producer: SimulatedProducer, milliseconds: int) -> list[list[str]]:
+    """Return the topics of the refreshes in a time from now on."""
+    before = [len(broker.requests) for broker in producer.brokers]
+    producer.run(milliseconds)
+    new = [each for broker, count in zip(producer.brokers, before, strict=True) for each in broker.requests[count:]]
+    return [[topic.name or "" for topic in each.topics or ()] for each in new if isinstance(each, MetadataRequest)]
+
+
+def test_topics_that_nobody_sends_to_are_forgotten() -> None:
+    producer = SimulatedProducer(linger_ms=0, metadata_max_idle_ms=20_000, metadata_max_age_ms=10_000).start()
+    producer.core.want_topic("missing")
+    for _ in range(6):
+        producer.send(b"v")
+        asked = asked_topics(producer, 10_000)
+    assert asked == [["t"]], "one that is sent to is kept; one that does not exist was asked for every second"
+    assert asked_topics(producer, 60_000)[-1] == []
+    assert producer.core.client.metadata.cluster.topics == {}
+    later = producer.send(b"v")
+    assert ["t"] in asked_topics(producer, 1_000)
+    assert later.get(0).offset == 6
+
+
+def test_a_topic_that_a_caller_waits_for_is_not_forgotten() -> None:
+    producer = SimulatedProducer(metadata_max_idle_ms=5_000).start()
+    for _ in range(20):
+        producer.core.want_topic("late")
+        producer.run(1_000)
+    producer.topics.leaders["late"] = [0]
+    producer.run(2_000)
+    assert producer.core.accumulator.topic("late") is not None
 
 
 def test_a_full_batch_does_not_linger() -> None:

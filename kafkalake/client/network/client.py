@@ -36,8 +36,18 @@ def coordinator_connection(node_id: int) -> int:
 class NetworkClient:
     """See the module. Bootstrap addresses are nodes -1, -2 and so on."""
 
-    def __init__(self, settings: NetworkSettings, random: Random, *, first_contact_ms: int = FIRST_CONTACT_MS) -> None:
-        """first_contact_ms: how long addresses that all refuse are tried again. Raise `ConfigurationError` for no address."""
+    def __init__(
+        self,
+        settings: NetworkSettings,
+        random: Random,
+        *,
+        first_contact_ms: int = FIRST_CONTACT_MS,
+        metadata_max_idle_ms: int | None = None,
+    ) -> None:
+        """first_contact_ms: how long addresses that all refuse are tried again. metadata_max_idle_ms: see `Metadata`.
+
+        Raise `ConfigurationError` for no address.
+        """
         try:
             self._bootstrap = parse_addresses(settings.bootstrap_servers)
         except ValueError as error:
@@ -52,7 +62,12 @@ class NetworkClient:
         """Whether any broker took batches of columns when the last connection was opened. Any thread may read it."""
         self._began_ms: int | None = None
         retry = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, random)
-        self.metadata = Metadata(settings.metadata_max_age_ms, retry, create_topics=settings.allow_auto_create_topics)
+        self.metadata = Metadata(
+            settings.metadata_max_age_ms,
+            retry,
+            create_topics=settings.allow_auto_create_topics,
+            max_idle_ms=metadata_max_idle_ms,
+        )
         self._reconnect = ExponentialBackoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random)
         self._setup = ExponentialBackoff(
             settings.socket_connection_setup_timeout_ms, settings.socket_connection_setup_timeout_max_ms, random
@@ -316,4 +331,4 @@ class NetworkClient:
             else:
                 metadata.take(request.result(), now_ms)
 
-        self.send(node_id, METADATA, metadata.request(), now_ms, done=done)
+        self.send(node_id, METADATA, metadata.request(now_ms), now_ms, done=done)

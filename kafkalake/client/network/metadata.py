@@ -1,7 +1,8 @@
 """The cluster as a client knows it: brokers, topics, leaders; and when that is asked for again. No socket, no clock.
 
-A refresh asks for all topics that are followed. Leaders come from Metadata responses and, before those, from the errors of Produce
-and Fetch (KIP-951). Of two leaders of a partition the one with the newer epoch counts, unless the topic is another one by its id.
+A refresh asks for all topics that are followed; those of a producer are forgotten when they are idle. Leaders come from Metadata
+responses and, before those, from the errors of Produce and Fetch (KIP-951). Of two leaders of a partition the one with the newer
+epoch counts, unless the topic is another one by its id.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class ClusterMetadata:
 class Metadata:
     """See the module. `version` rises with each change of `cluster` or `error`."""
 
-    def __init__(self, max_age_ms: int, backoff: ExponentialBackoff, *, create_topics: bool) -> None:
+    def __init__(
+        self, max_age_ms: int, backoff: ExponentialBackoff, *, create_topics: bool, max_idle_ms: int | None = None
+    ) -> None:
+        """max_idle_ms: after how long a topic that is not added again is forgotten, at the next refresh. None: never."""
         self.cluster = ClusterMetadata()
         self.version = 0
         self.error: KafkaLakeError | None = None
@@ -51,7 +55,12 @@ class Metadata:
         self._max_age_ms = max_age_ms
         self._backoff = backoff
         self._create_topics = create_topics
+        self._max_idle_ms = max_idle_ms
         self._topics: set[str] | None = set()
+        self._added: set[str] = set()
+        """The topics that were added since the last refresh."""
+        self._added_ms: dict[str, int] = {}
+        """When the topics were added last, by the time of the refresh after that."""
         self._is_wanted = True
         self._attempts = 0
         self._not_before_ms = 0
@@ -60,6 +69,7 @@ class Metadata:
     def add(self, topics: Iterable[str]) -> None:
         """Follow these topics too."""
         wanted = set(topics)
+        self._added |= wanted
         if self._topics is not None and not self._topics.issuperset(wanted):
             self._topics |= wanted
             self._ask_at_once()
@@ -87,8 +97,9 @@ class Metadata:
             return self._not_before_ms
         return max(self._not_before_ms, self._refreshed_ms + self._max_age_ms)
 
-    def request(self) -> MetadataRequest:
+    def request(self, now_ms: int) -> MetadataRequest:
         """Return the request of a refresh, which is under way then."""
+        self._forget_idle(now_ms)
         self.is_asked = True
         self._is_wanted = False
         topics = None if self._topics is None else [MetadataRequestTopic(name=name) for name in sorted(self._topics)]
@@ -139,6 +150,15 @@ class Metadata:
             self.cluster = replace(self.cluster, nodes=nodes, topics=topics)
             self.version += 1
         return changed
+
+    def _forget_idle(self, now_ms: int) -> None:
+        added, self._added = self._added, set()
+        if self._max_idle_ms is None or self._topics is None:
+            return
+        self._added_ms.update(dict.fromkeys(added, now_ms))
+        idle_ms = now_ms - self._max_idle_ms
+        self._added_ms = {topic: added_ms for topic, added_ms in self._added_ms.items() if added_ms > idle_ms}
+        self._topics &= self._added_ms.keys()
 
     def _ask_at_once(self) -> None:
         self._is_wanted = True

@@ -295,10 +295,10 @@ class Producer:
 
     async def _wait_for_topic(self, topic: str) -> TopicQueues:
         check_topic(topic)
-        self._core.want_topic(topic)
         self._edge.schedule()
 
         def found() -> TopicQueues | None:
+            self._core.want_topic(topic)
             error = self._core.topic_error(topic)
             if error is not None:
                 raise as_value(error)

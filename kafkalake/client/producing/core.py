@@ -73,7 +73,7 @@ class ProducerCore:
         self.clock = parts.clock or SystemClock()
         random = parts.random or Random()
         self._metrics = Metrics(self.clock.monotonic_ms())
-        self.client = NetworkClient(self.settings, random)
+        self.client = NetworkClient(self.settings, random, metadata_max_idle_ms=self.settings.metadata_max_idle_ms)
         self.accumulator = Accumulator(
             self.settings, random, woken, check_wait, is_transactional=self.settings.transactional_id is not None
         )
@@ -158,7 +158,7 @@ class ProducerCore:
         return self.client.metadata.version, self.accumulator.releases, version
 
     def want_topic(self, topic: str) -> None:
-        """Ask for a topic's metadata. In the thread that polls."""
+        """Ask for a topic's metadata. In the thread that polls. Who waits asks again, as idle topics are forgotten."""
         self.client.metadata.add([topic])
 
     def topic_error(self, topic: str) -> KafkaLakeError | None:

@@ -280,9 +280,9 @@ class Producer:
 
     def _wait_for_topic(self, topic: str) -> TopicQueues:
         check_topic(topic)
-        self._call(lambda: self._core.want_topic(topic))
 
         def found() -> TopicQueues | None:
+            self._call(lambda: self._core.want_topic(topic))
             error = self._core.topic_error(topic)
             if error is not None:
                 raise as_value(error)

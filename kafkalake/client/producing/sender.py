@@ -183,6 +183,7 @@ class Sender:
             self._in_flight[batch] = None
             data = PartitionProduceData(index=batch.partition, records=batch.encoded(takes_columns=takes_columns))
             by_topic.setdefault(batch.topic, []).append(data)
+        self._client.metadata.add(by_topic)  # not idle
         message = ProduceRequest(
             transactional_id=self._identities.transactional_id,
             acks=self._settings.required_acks,

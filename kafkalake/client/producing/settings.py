@@ -32,6 +32,9 @@ class ProducerSettings(NetworkSettings):
     )
     linger_ms: Long = define(5, "How long a batch waits for more records.", minimum=0)
     buffer_memory: Long = define(33_554_432, "Memory for records that wait to be delivered.", minimum=0)
+    metadata_max_idle_ms: Long = define(
+        300_000, "A topic that nothing is sent to for so long is forgotten.", minimum=5_000
+    )
     max_block_ms: Long = define(60_000, "How long a call waits for metadata, room or a coordinator.", minimum=0)
     delivery_timeout_ms: Int = define(120_000, "How long delivering a record may take, with all retries.", minimum=0)
     max_request_size: Int = define(1_048_576, "The most bytes of a request, and of a record.", minimum=0)
