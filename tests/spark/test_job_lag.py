@@ -46,9 +46,15 @@ def lake(tmp_path: Path) -> Iterator[WrittenLake]:
     lake.close()
 
 
-def commit(lake: WrittenLake, number: int, offsets: dict[tuple[str, int], int], at_ms: int = NOW_MS) -> None:
+def commit(
+    lake: WrittenLake,
+    number: int,
+    offsets: dict[tuple[str, int], int],
+    at_ms: int = NOW_MS,
+    topic_id: str | None = None,
+) -> None:
     rows = [
-        GroupOffsetRow(group, "clicks", None, partition, offset, -1, "", at_ms, None, 0, number)
+        GroupOffsetRow(group, "clicks", topic_id, partition, offset, -1, "", at_ms, None, 0, number)
         for (group, partition), offset in offsets.items()
     ]
     lake.store.publish_group_offsets(PublishedOffsets(rows, {0: number + 1}))
@@ -160,6 +166,19 @@ def test_a_damaged_record_hides_the_lag_of_no_group(lake: WrittenLake, capsys: p
     assert (found["before"], found["elsewhere"]) == ((80, 80), (10, 10))
     assert found["stuck"] == (70, 40), "of the next record that can be read, in the segment after it"
     assert found["behind"][0] == 60
+
+
+def test_an_offset_of_an_earlier_topic_of_the_name_does_not_count(lake: WrittenLake) -> None:
+    commit(lake, 0, {("etl", 0): 90, ("web", 0): 80}, NOW_MS - 60_000, lake.topics["clicks"].topic_id)
+    lake.delete_topic("clicks")
+    lake.create("clicks", 2)
+    lake.append_values("clicks", 0, [b"value"] * 10)
+    lake.publish()
+    commit(lake, 1, {("web", 0): 4}, topic_id=lake.topics["clicks"].topic_id)
+    assert run(lake.path, "--max-lag", "5", at_ms=NOW_MS) == ALERT_EXIT_CODE
+    (web,) = rows(lake.path)
+    assert (web["group"], web["committed_offset"], web["lag"]) == ("web", 4, 6)
+    assert web["rate_out"] is None, "its first commit to this topic"
 
 
 @pytest.mark.process

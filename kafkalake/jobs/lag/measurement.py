@@ -152,6 +152,13 @@ def _measured(
 def commits_of(
     lake: Path, topics: Sequence[TopicRow], wanted: Callable[[str], bool] = lambda group: True
 ) -> CommitHistory:
-    """Return the commits to `topics` of the groups that are `wanted`. Raise `LakeError` if they cannot be read."""
-    names = {topic.topic for topic in topics}
-    return CommitHistory(row for row in History(lake).committed() if row.topic in names and wanted(row.group))
+    """Return the commits to `topics` of the groups that are `wanted`, without those to earlier topics of the same names.
+
+    Raise `LakeError` if they cannot be read.
+    """
+    ids = {topic.topic: topic.topic_id for topic in topics}
+    return CommitHistory(
+        row
+        for row in History(lake).committed()
+        if row.topic in ids and row.is_for(ids[row.topic]) and wanted(row.group)
+    )
