@@ -10,7 +10,7 @@ from kafkalake.internal_topics import INTERNAL
 from kafkalake.jobs.frame import Run
 from kafkalake.metadata.catalog import segments_by_id
 from kafkalake.metadata.tables.schemas import SegmentRow, TopicRow
-from kafkalake.reader.live_partitions import LivePartitions, file_names, files_of
+from kafkalake.reader.live_partitions import LivePartition, LivePartitions, file_names, files_of
 from kafkalake.storage.state import PartitionState
 
 
@@ -37,13 +37,25 @@ def cleaned_topics(run: Run) -> list[TopicRow]:
 
 
 def cleaned_partitions(run: Run, topics: Sequence[TopicRow]) -> Iterator[CleanedPartition]:
-    """Yield the partitions of `topics`, by topic and number. Raise `LakeError` or `KafkaStorageError`."""
+    """Yield the partitions of `topics`, by topic and number, without those that cannot be read, which the run names.
+
+    Raise `LakeError` or `KafkaStorageError`.
+    """
     segments = segments_by_id(run.store.load_segments()) if topics else {}
     live = LivePartitions(run.lake, run.store.load_partitions(), run.store.newest_image)
     for topic in topics:
         for number in range(topic.partitions):
+            found = None
             if rows := segments.get((topic.topic_id, number)):
-                found = live.of(topic, number)
-                if found.row is not None and found.broker_id is not None and found.directory is not None:
-                    files = [path for _, path in files_of(run.lake, found, file_names(found.directory), rows)]
-                    yield CleanedPartition(topic, number, found.broker_id, found.directory, found.state, rows, files)
+                with run.reading(topic.topic, number):
+                    found = _cleaned(run.lake, live.of(topic, number), rows)
+            if found is not None:
+                yield found
+
+
+def _cleaned(lake: Path, found: LivePartition, rows: Sequence[SegmentRow]) -> CleanedPartition | None:
+    """Return a partition with sealed segments, or None if it was never published or opened. Raise `LakeError`."""
+    if found.row is None or found.broker_id is None or found.directory is None:
+        return None
+    files = [path for _, path in files_of(lake, found, file_names(found.directory), rows)]
+    return CleanedPartition(found.topic, found.number, found.broker_id, found.directory, found.state, rows, files)

@@ -6,7 +6,7 @@ run again. The frame does the rest:
 
     lock        one run of a kind on a lake at a time (`lock.py`); the kernel releases the lock when the process ends
     --dry-run   prints the table of steps, and nothing else
-    steps       performed in order; the failure of one does not stop the others
+    steps       performed in order; the failure of one does not stop the others, nor does a partition that cannot be read
     job_runs    one row per step, and one for the run (`record.py`); for a killed run, the next one writes it
     exit code   0 success, 1 failure (one sentence on stderr), 2 usage error
 
@@ -24,7 +24,8 @@ import sys
 import traceback
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -42,7 +43,9 @@ from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.lake_format import require_writable
 from kafkalake.metadata.tables.schemas import TopicRow
+from kafkalake.printable import printable_on
 from kafkalake.reader.read_options import LAKE_VARIABLE
+from kafkalake.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,11 +109,26 @@ class Run:
         self.store = DeltaMetadataStore(lake, create=False)
         self.performed: list[tuple[Step, Done]] = []
         self.notes: list[tuple[Step, Done]] = []
+        self._left_out: dict[TopicPartition, Step] = {}
         self._spark = spark
 
     def note(self, step: Step, done: Done) -> None:
         """Add a row to `job_runs` that was no step of the plan."""
         self.notes.append((step, done))
+
+    @contextmanager
+    def reading(self, topic: str, partition: int) -> Iterator[None]:
+        """Leave a partition out if the block cannot read it: the run goes on with the others, and fails at its end."""
+        try:
+            yield
+        except (KafkaLakeError, OSError) as error:
+            step = Step("leave out", topic, partition, one_line_message(error))
+            self._left_out.setdefault((topic, partition), step)
+
+    @property
+    def left_out(self) -> list[Step]:
+        """The partitions that could not be read, each with `why`."""
+        return list(self._left_out.values())
 
     @cached_property
     def topics(self) -> list[TopicRow]:
@@ -205,7 +223,8 @@ def run_steps(
     try:
         run = _begun(job, parser_of(job, _RaisingParser).parse_args(list(arguments)), clock, spark)
         if run.arguments.dry_run:
-            return [(step, None) for step in job.plan(run)]
+            steps = job.plan(run)
+            return [(step, None) for step in (*steps, *run.left_out)]
         _perform(job, run, is_cancelled=is_cancelled)
     except Exception as error:
         if isinstance(error, KafkaLakeError) or not _is_expected(error):
@@ -244,8 +263,10 @@ def _show_plan(job: Job, run: Run) -> int:
     for step in steps:
         if step.warning:
             print(f"{job.name}: warning: {step.warning}", file=sys.stderr)
+    for step in run.left_out:
+        print(printable_on(sys.stderr, f"{job.name}: {step.subject}: {step.why}"), file=sys.stderr)
     print(f"{job.name}: {len(steps)} steps would be done; nothing was changed (--dry-run)")
-    return 0
+    return 1 if run.left_out else 0
 
 
 def _perform(job: Job, run: Run, *, shows: bool = False, is_cancelled: Callable[[], bool] = lambda: False) -> int:
@@ -283,15 +304,20 @@ def _perform_locked(
                     run.performed.append((step, done))
                     record.step(step, done, started_ms)
                 progress.advance(f"{step.subject}: {step.action}")
+            for step in run.left_out:
+                failures.append(f"{step.subject}: {step.why}")
+                record.step(step, Done(outcome=FAILED), run.clock.now_ms())
+                progress.say(failures[-1])
         fault_point("performed")
         if shows:
             job.report(run)
         code = job.finish(run)
         for step, done in run.notes:
             record.step(step, done, run.clock.now_ms())
-        record.summarize({"steps": len(steps), "failed": len(failures)}, failed=bool(failures))
+        count = len(steps) + len(run.left_out)
+        record.summarize({"steps": count, "failed": len(failures)}, failed=bool(failures))
     if failures:
-        raise LakeError(f"{len(failures)} of {len(steps)} steps failed, the first: {failures[0]}")
+        raise LakeError(f"{len(failures)} of {count} steps failed, the first: {failures[0]}")
     return code
 
 

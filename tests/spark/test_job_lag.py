@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables.job_tables import JobTable
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
 from kafkalake.storage.segment_reader import SEGMENTS, MessageRun
+from kafkalake.storage.state import STATE_BYTES, STATE_FILE
 
 DEADLINE_S = 30
 NOW_MS = time.time_ns() // 1_000_000
@@ -179,6 +181,24 @@ def test_an_offset_of_an_earlier_topic_of_the_name_does_not_count(lake: WrittenL
     (web,) = rows(lake.path)
     assert (web["group"], web["committed_offset"], web["lag"]) == ("web", 4, 6)
     assert web["rate_out"] is None, "its first commit to this topic"
+
+
+@pytest.mark.parametrize("damage", ["state", "directory"])
+def test_a_partition_that_cannot_be_read_hides_the_lag_of_no_other(
+    lake: WrittenLake, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(lake, 0, {("etl", 0): 30, ("etl", 1): 60})
+    lake.logs.pop(("clicks", 1)).close()
+    if damage == "state":
+        (lake.directory("clicks", 1) / STATE_FILE).write_bytes(bytes(STATE_BYTES))
+    else:
+        shutil.rmtree(lake.directory("clicks", 1))
+    assert run(lake.path, "--max-lag", "60", at_ms=NOW_MS) == 1
+    *_, named, alert, last = capsys.readouterr().err.splitlines()
+    assert named.startswith("lag: clicks-1: ")
+    assert alert == "lag: alert: group 'etl' is 70 records behind in clicks, above 60"
+    assert last.startswith("lag: 1 of 3 steps failed, the first: clicks-1: ")
+    assert [(row["partition"], row["lag"]) for row in rows(lake.path)] == [(0, 70)]
 
 
 @pytest.mark.process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 import uuid
@@ -21,6 +22,7 @@ from watermarks import watermarks
 from written_lake import WrittenLake
 
 from kafkalake.dataset import topic_dataset
+from kafkalake.jobs.compaction.command import CompactionJob
 from kafkalake.jobs.frame import main
 from kafkalake.jobs.retention import Retention
 from kafkalake.metadata import paths
@@ -28,7 +30,7 @@ from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables.job_tables import JobTable
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
-from kafkalake.storage.state import read_state
+from kafkalake.storage.state import STATE_BYTES, STATE_FILE, read_state
 
 DEADLINE_S = 30
 CONSUMER = Path(__file__).parents[1] / "obedient_consumer.py"
@@ -67,6 +69,35 @@ def commit(lake: Path, group: str, offset: int, topic: str = "old") -> None:
     now_ms = time.time_ns() // 1_000_000
     row = GroupOffsetRow(group, topic, None, 0, offset, -1, "", now_ms, None, 0, now_ms)
     DeltaMetadataStore(lake, create=False).publish_group_offsets(PublishedOffsets([row], {0: now_ms + 1}))
+
+
+@pytest.mark.parametrize("damage", ["state", "directory"])
+def test_a_partition_that_cannot_be_read_keeps_no_other_from_being_cleaned(
+    lake: WrittenLake, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake.create("damaged", settings={"cleanup.policy": "compact,delete"})
+    lake.append_values("damaged", 0, [b"0"])
+    lake.roll("damaged")
+    lake.publish()
+    lake.logs.pop(("damaged", 0)).close()
+    if damage == "state":
+        (lake.directory("damaged") / STATE_FILE).write_bytes(bytes(STATE_BYTES))
+    else:
+        shutil.rmtree(lake.directory("damaged"))
+    assert run(lake.path, "--dry-run") == 1
+    assert "retention: damaged-0: " in capsys.readouterr().err
+    assert run(lake.path) == 1
+    named, last = capsys.readouterr().err.splitlines()
+    assert named.startswith("retention: damaged-0: ")
+    assert last == f"retention: 1 of 2 steps failed, the first: {named.removeprefix('retention: ')}"
+    assert values(lake.path, "old") == [50, 51]
+    assert main(CompactionJob(), ["--lake", str(lake.path)]) == 1
+    assert capsys.readouterr().err.startswith("compaction: damaged-0: ")
+    runs = JobTable(lake.path, paths.JOB_RUNS).rows().to_pylist()
+    assert {(row["job"], row["topic"]) for row in runs if row["action"] == "leave out"} == {
+        ("retention", "damaged"),
+        ("compaction", "damaged"),
+    }
 
 
 @pytest.mark.exhaustive

@@ -102,9 +102,10 @@ class CompactionJob(Job):
             gone_ms = run.clock.now_ms() - run.topic_configs[topic.topic].file_delete_delay_ms
             registration = registration_of(image, row.topic_id, row.partition, row)
             for broker_id, directory in directories_of(run.lake, registration, row.topic, row.partition).items():
-                if directory.is_dir():
-                    kept_ms = None if broker_id in running else gone_ms
-                    _remove_leftovers(directory, current, row.log_start_offset, kept_ms)
+                kept_ms = None if broker_id in running else gone_ms
+                with run.reading(row.topic, row.partition):
+                    if directory.is_dir():
+                        _remove_leftovers(directory, current, row.log_start_offset, kept_ms)
         fault_point("leftovers removed")
 
     def perform(self, run: Run, step: Step) -> Done:

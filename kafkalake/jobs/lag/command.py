@@ -112,7 +112,7 @@ class LagJob(Job):
             rows = self._measure_past(run, step.detail, hours)
             version = table.append(rows) if rows.num_rows else None
             return Done({"rows": rows.num_rows}, paths.LAG, version)
-        measured = Measurement(run.lake, run.store, run.topics, step.detail, lambda: run.spark)
+        measured = Measurement(run.lake, run.store, run.topics, step.detail, lambda: run.spark, run.reading)
         self._rows = measured.now(self._now_ms, int(run.arguments.window * 1000))
         fault_point("measured")
         version = table.append(lag_table(run.run_id, self._now_ms, self._rows)) if self._rows else None

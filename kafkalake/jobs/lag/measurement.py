@@ -9,6 +9,7 @@ rates        the history of `group_offsets`, and of `partitions` in its older ve
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,13 +45,18 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A measurement of the commits to `topics` of a lake. spark: returns a session, called if there is much to read, if any."""
+    """A measurement of the commits to `topics` of a lake.
+
+    spark: returns a session, called if there is much to read, if any. reading: the context in which a partition, by topic and
+    number, is looked at; if it swallows an error, the partition is left out.
+    """
 
     lake: Path
     store: DeltaMetadataStore
     topics: Sequence[TopicRow]
     commits: CommitHistory
     spark: Callable[[], SparkSession] | None = None
+    reading: Callable[[str, int], AbstractContextManager[None]] = lambda topic, partition: nullcontext()
 
     def now(self, now_ms: int, window_ms: int = WINDOW_MS) -> list[Lag]:
         """Return the lag, by group, topic and partition. Raise `LakeError` if files of the lake are missing."""
@@ -108,8 +114,9 @@ class Measurement:
             for number in range(topic.partitions):
                 if (topic.topic, number) in wanted:
                     segments = sealed.get((topic.topic_id, number), [])
-                    partition = live.of(topic, number)
-                    found[topic.topic, number] = partition_now(self.lake, partition, segments, READ_UNCOMMITTED)
+                    with self.reading(topic.topic, number):
+                        partition = live.of(topic, number)
+                        found[topic.topic, number] = partition_now(self.lake, partition, segments, READ_UNCOMMITTED)
         return found
 
     def _edges(
