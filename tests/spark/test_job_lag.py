@@ -8,10 +8,12 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka_reference import Kafkalake
@@ -20,7 +22,8 @@ from manual_clock import ManualClock
 from written_lake import WrittenLake
 
 from kafkalake.jobs.frame import main
-from kafkalake.jobs.lag.command import ALERT_EXIT_CODE, LagJob
+from kafkalake.jobs.lag.command import ALERT_EXIT_CODE, LagJob, lag_table
+from kafkalake.jobs.lag.report import Lag
 from kafkalake.metadata import paths
 from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables.job_tables import JobTable
@@ -149,6 +152,37 @@ def test_a_lag_that_grows_run_after_run_is_an_alert(lake: WrittenLake) -> None:
     assert codes == [0, 0, ALERT_EXIT_CODE]
     commit(lake, 1, {("slow", 0): 60})
     assert run(lake.path, "--growing", "2", at_ms=minute + 11_000) == 0
+
+
+def test_only_runs_that_measured_the_topic_count_and_older_rows_are_not_read(
+    lake: WrittenLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create("orders")
+    lake.publish()
+    commit(lake, 0, {("slow", 0): 30})
+    row = GroupOffsetRow("slow", "orders", None, 0, 0, -1, "", NOW_MS, None, 0, 1)
+    lake.store.publish_group_offsets(PublishedOffsets([row], {0: 2}))
+    measured = Lag("slow", "clicks", 0, 0, 0, 0, 0, 0, None, None, None, None, 0)
+    old = [replace(measured, lag=number) for number in range(1_000)]
+    JobTable(lake.path, paths.LAG).append(lag_table("old", NOW_MS - 20 * 86_400_000, old))
+    read: list[int] = []
+    of_table = JobTable.rows
+
+    def counted(*arguments: Any, **named: Any) -> pa.Table:
+        found = of_table(*arguments, **named)
+        read.append(found.num_rows)
+        return found
+
+    monkeypatch.setattr(JobTable, "rows", counted)
+    codes = []
+    for number in range(3):  # two schedules
+        codes.append(run(lake.path, "--topic=clicks", "--growing=2", at_ms=NOW_MS + number * 60_000))
+        run(lake.path, "--topic=orders", "--growing=2", at_ms=NOW_MS + number * 60_000 + 1)
+        lake.append_values("clicks", 0, [b"more"], timestamp=NOW_MS)
+    assert codes == [0, 0, ALERT_EXIT_CODE]
+    read.clear()
+    assert run(lake.path, "--topic=clicks", "--growing=2", at_ms=NOW_MS + 180_000) == ALERT_EXIT_CODE
+    assert sum(read) < 10, "of the last runs"
 
 
 @pytest.mark.exhaustive

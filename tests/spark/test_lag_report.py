@@ -86,19 +86,19 @@ def test_the_rate_out_is_taken_over_the_window() -> None:
 
 def test_alerts_are_about_a_group_in_a_topic() -> None:
     rows = [lag(60, 5.0), lag(50, 90.0, partition=1), lag(10, 1.0, group="calm")]
-    found = alerts(rows, [], AlertRules(max_lag=100, max_lag_seconds=60))
+    found = alerts(rows, {}, AlertRules(max_lag=100, max_lag_seconds=60))
     assert [(alert.group, alert.rule, alert.value) for alert in found] == [
         ("etl", "max-lag", 110),
         ("etl", "max-lag-seconds", 90),
     ]
     assert found[0].text == "group 'etl' is 110 records behind in clicks, above 100"
-    assert alerts(rows, [], AlertRules()) == []
-    assert alerts(rows, [], AlertRules(max_lag=110, max_lag_seconds=90)) == []
+    assert alerts(rows, {}, AlertRules()) == []
+    assert alerts(rows, {}, AlertRules(max_lag=110, max_lag_seconds=90)) == []
 
 
 def test_growing_means_in_each_of_so_many_runs() -> None:
     key = GroupTopic("etl", "clicks")
     rules = AlertRules(growing_runs=2)
     for earlier, expected in (([1, 2], 1), ([5, 2], 0), ([2, 2], 0), ([2], 0), ([9, 1, 2], 1), ([1, 3], 0)):
-        assert len(alerts([lag(3)], [{key: value} for value in earlier], rules)) == expected, earlier
-    assert alerts([lag(3)], [{}, {key: 2}], rules) == []
+        assert len(alerts([lag(3)], {key: earlier}, rules)) == expected, earlier
+    assert alerts([lag(3)], {GroupTopic("etl", "orders"): [1, 2]}, rules) == []

@@ -10,12 +10,13 @@ import argparse
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset as pads
 
 from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
@@ -43,6 +44,8 @@ ALERT_EXIT_CODE = 3
 PAST_POINTS = 24
 
 _HOUR_MS = 3_600_000
+_LOOKS_BACK_HOURS = (1, 6, 48, 384, None)
+"""How far back earlier runs are looked for, one after the other while there are too few (None: as far as the table goes)."""
 
 
 class LagJob(Job):
@@ -130,7 +133,8 @@ class LagJob(Job):
     def finish(self, run: Run) -> int:
         arguments = run.arguments
         rules = AlertRules(arguments.max_lag, arguments.max_lag_seconds, arguments.growing)
-        earlier = _earlier_totals(run, arguments.growing) if arguments.growing else []
+        behind = {row.group_topic for row in self._rows if row.lag}
+        earlier = _earlier_totals(run, self._now_ms, behind, arguments.growing) if arguments.growing else {}
         self._alerts = alerts(self._rows, earlier, rules)
         for alert in self._alerts:
             print(printable_on(sys.stderr, f"lag: alert: {alert.text}"), file=sys.stderr)
@@ -190,15 +194,32 @@ def lag_table(run_id: str, measured_at_ms: int, rows: Sequence[Lag]) -> pa.Table
     return pa.Table.from_arrays(arrays, schema=LAG_SCHEMA)
 
 
-def _earlier_totals(run: Run, runs: int) -> list[dict[GroupTopic, int]]:
-    """Return each group's lag by topic in the previous runs, oldest first, without the rows measured from history."""
-    table = JobTable(run.lake, paths.LAG).rows(columns=["run_id", "measured_at", "group", "topic", "lag"])
-    by_run: dict[tuple[datetime, str], dict[GroupTopic, int]] = defaultdict(lambda: defaultdict(int))
-    summed = table.group_by(["run_id", "measured_at", "group", "topic"]).aggregate([("lag", "sum")])
-    for row in summed.to_pylist():
-        if row["run_id"] != run.run_id and not row["run_id"].startswith("history"):
-            by_run[row["measured_at"], row["run_id"]][GroupTopic(row["group"], row["topic"])] += row["lag_sum"]
-    return [dict(by_run[key]) for key in sorted(by_run)][-runs:]
+def _earlier_totals(run: Run, now_ms: int, wanted: Iterable[GroupTopic], runs: int) -> dict[GroupTopic, list[int]]:
+    """Return the lag of groups by topic in the last runs that measured it, oldest first, and no older rows than that takes."""
+    found: dict[GroupTopic, list[int]] = {}
+    lacking = set(wanted)
+    for hours in _LOOKS_BACK_HOURS:
+        if not lacking:
+            break
+        since_ms = None if hours is None else now_ms - hours * _HOUR_MS
+        found |= {key: totals[-runs:] for key, totals in _totals_since(run, since_ms, lacking).items()}
+        lacking = {key for key in lacking if len(found.get(key, ())) < runs}
+    return found
+
+
+def _totals_since(run: Run, since_ms: int | None, wanted: Collection[GroupTopic]) -> dict[GroupTopic, list[int]]:
+    """Return the lag of groups by topic in the runs since a time, oldest first, without the rows measured from history."""
+    groups, topics = ({key[place] for key in wanted} for place in range(2))
+    matching = pads.field("group").isin(list(groups)) & pads.field("topic").isin(list(topics))
+    columns = ["measured_at", "run_id", "group", "topic"]
+    table = JobTable(run.lake, paths.LAG).rows(since_ms, [*columns, "lag"], matching)
+    summed = table.group_by(columns).aggregate([("lag", "sum")])
+    found: dict[GroupTopic, list[int]] = defaultdict(list)
+    for row in summed.sort_by([(name, "ascending") for name in columns]).to_pylist():
+        key = GroupTopic(row["group"], row["topic"])
+        if key in wanted and row["run_id"] != run.run_id and not row["run_id"].startswith("history"):
+            found[key].append(row["lag_sum"])
+    return dict(found)
 
 
 def _print(rows: Sequence[Lag], lines: int) -> None:

@@ -199,8 +199,11 @@ def totals(rows: Iterable[Lag]) -> dict[GroupTopic, int]:
     return dict(found)
 
 
-def alerts(rows: Sequence[Lag], earlier: Sequence[Mapping[GroupTopic, int]], rules: AlertRules) -> list[Alert]:
-    """Return the alerts that the rules raise for this run. earlier: `totals` of the previous runs, oldest first."""
+def alerts(rows: Sequence[Lag], earlier: Mapping[GroupTopic, Sequence[int]], rules: AlertRules) -> list[Alert]:
+    """Return the alerts that the rules raise for this run.
+
+    earlier: of `totals`, those of the previous runs that measured the group in the topic, oldest first.
+    """
     found = []
     now = totals(rows)
     seconds: dict[GroupTopic, float] = defaultdict(float)
@@ -211,9 +214,9 @@ def alerts(rows: Sequence[Lag], earlier: Sequence[Mapping[GroupTopic, int]], rul
             found.append(Alert(key.group, key.topic, "max-lag", lag, rules.max_lag))
         if rules.max_lag_seconds is not None and seconds[key] > rules.max_lag_seconds:
             found.append(Alert(key.group, key.topic, "max-lag-seconds", seconds[key], rules.max_lag_seconds))
-        if rules.growing_runs is not None and len(earlier) >= rules.growing_runs:
-            past = [run.get(key) for run in earlier[len(earlier) - rules.growing_runs :]] + [lag]
-            if all(a is not None and b is not None and a < b for a, b in pairwise(past)):
+        if rules.growing_runs is not None:
+            past = [*earlier.get(key, ())[-rules.growing_runs :], lag]
+            if len(past) > rules.growing_runs and all(a < b for a, b in pairwise(past)):
                 found.append(Alert(key.group, key.topic, "growing", lag, rules.growing_runs))
     return found
 

@@ -99,14 +99,23 @@ class JobTable:
         self._table.commit_decided(lambda: self._appending(rows))
         return self._table.version
 
-    def rows(self, since_ms: int | None = None, columns: list[str] | None = None) -> pa.Table:
-        """Return rows from a time (ms since 1970, UTC) on, or all, unordered. Raise `KafkaStorageError` on read errors."""
+    def rows(
+        self,
+        since_ms: int | None = None,
+        columns: list[str] | None = None,
+        matching: pads.Expression | None = None,
+    ) -> pa.Table:
+        """Return the rows from a time (ms since 1970, UTC) on, or all, that are `matching`, unordered.
+
+        Raise `KafkaStorageError` on read errors.
+        """
         self._table.refresh()
         files = [str(self._table.path / file.path) for file in self._table.files()]
-        wanted = None
+        wanted = matching
         if since_ms is not None:
             moment = pa.scalar(datetime.fromtimestamp(since_ms / 1000, UTC), TIMESTAMP)
-            wanted = pads.field(_TIME_COLUMN[self._name]) >= moment
+            recent = pads.field(_TIME_COLUMN[self._name]) >= moment
+            wanted = recent if matching is None else recent & matching
         try:
             dataset = pads.dataset(files, schema=self._definition.schema, format="parquet")
             return dataset.to_table(columns=columns, filter=wanted)
