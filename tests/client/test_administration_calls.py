@@ -9,6 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import pytest
 from simulated_network import SimulatedBroker, SimulatedNetwork, SimulatedTopics
 
+from kafkalake.broker.groups.offset_requests import OFFSETS_MAX
 from kafkalake.client.administration import configs, group_offsets, groups, partition_offsets, reassignments, topics
 from kafkalake.client.administration.call import AdminCall, AdminCore
 from kafkalake.client.administration.configs import BROKER_RESOURCE
@@ -22,6 +23,7 @@ from kafkalake.client.requests import (
     FIND_COORDINATOR,
     LIST_GROUPS,
     LIST_OFFSETS,
+    OFFSET_COMMIT,
     OFFSET_FETCH,
     ClientApi,
 )
@@ -30,6 +32,7 @@ from kafkalake.errors import (
     BrokerUnavailableError,
     CoordinatorNotAvailableError,
     GroupAuthorizationError,
+    InvalidCommitOffsetSizeError,
     NotControllerError,
     NotLeaderOrFollowerError,
     ResponseTimedOutError,
@@ -37,10 +40,17 @@ from kafkalake.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from kafkalake.topic_partition import by_topic
 from kafkalake.wire.messages.cluster import MetadataRequest
 from kafkalake.wire.messages.groups import FindCoordinatorResponse, ListedGroup, ListGroupsResponse
 from kafkalake.wire.messages.message import Message
-from kafkalake.wire.messages.offsets import OffsetFetchResponse
+from kafkalake.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchResponse,
+    PartitionResult,
+    TopicResult,
+)
 from kafkalake.wire.messages.records import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -111,6 +121,32 @@ def test_a_controller_that_has_moved_is_asked_again_and_a_refusal_is_raised_once
     with pytest.raises(TopicAlreadyExistsError):
         admin.run(topics.create_topic, "new")
     assert len(came) == 1
+
+
+def test_offsets_of_very_many_partitions_are_committed_in_several_requests() -> None:
+    admin = Simulated()
+    admin.answers(FIND_COORDINATOR, FindCoordinatorResponse(node_id=0))
+    admin.answers(FIND_COORDINATOR, FindCoordinatorResponse(node_id=0), of=1)
+    done: list[tuple[str, int]] = []
+
+    def commit(request: Message) -> Message:
+        assert isinstance(request, OffsetCommitRequest)
+        asked = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
+        code = InvalidCommitOffsetSizeError.code if len(asked) > OFFSETS_MAX else 0
+        done.extend(asked)
+        results = {
+            name: [PartitionResult(partition_index=index, error_code=code) for index in at]
+            for name, at in by_topic(asked).items()
+        }
+        return OffsetCommitResponse(topics=[TopicResult(name=name, partitions=each) for name, each in results.items()])
+
+    admin.brokers[0].handlers[OFFSET_COMMIT] = commit
+    many = {(topic, number): number for topic in ("clicks", "views") for number in range(OFFSETS_MAX // 2 + 1)}
+    admin.run(group_offsets.alter_offsets, "g", many)
+    assert done == sorted(many)
+    done.clear()
+    admin.run(group_offsets.alter_offsets, "g", {})
+    assert done == []
 
 
 def test_a_coordinator_is_looked_up_until_there_is_one() -> None:

@@ -24,6 +24,8 @@ from kafkalake.wire.messages.offsets import (
 )
 
 _NO_GENERATION = -1
+_COMMITTED_AT_ONCE = 1_000
+"""Partitions of a request. A broker writes them as one batch of its journal, and refuses one larger than a message may be."""
 
 
 def committed_offsets(call: AdminCall, group_id: str) -> Script[dict[TopicPartition, OffsetAndMetadata]]:
@@ -45,8 +47,17 @@ def committed_offsets(call: AdminCall, group_id: str) -> Script[dict[TopicPartit
 def alter_offsets(
     call: AdminCall, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
 ) -> Script[None]:
-    """Commit offsets for a group without members. Raise `UnknownMemberIdError` if the group has some."""
-    places = checked_offsets(offsets)
+    """Commit offsets for a group without members, many of them in several requests: what was committed before an error stays.
+
+    Raise `UnknownMemberIdError` if the group has members.
+    """
+    places = sorted(checked_offsets(offsets).items())
+    for first in range(0, len(places), _COMMITTED_AT_ONCE):
+        yield from _alter(call, group_id, dict(places[first : first + _COMMITTED_AT_ONCE]))
+
+
+def _alter(call: AdminCall, group_id: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> Script[None]:
+    """Commit offsets in one request."""
     topics = [
         OffsetCommitRequestTopic(name=topic, partitions=[_commit(index, places[topic, index]) for index in indices])
         for topic, indices in by_topic(places).items()
@@ -62,8 +73,7 @@ def alter_offsets(
             raise no_result(f"group '{group_id}'")
         raise_error(first.error_code, f"group '{group_id}'")
 
-    if topics:
-        _check_partitions((yield from call.ask_coordinator(GROUP, group_id, OFFSET_COMMIT, message, check)), places)
+    _check_partitions((yield from call.ask_coordinator(GROUP, group_id, OFFSET_COMMIT, message, check)), places)
 
 
 def delete_offsets(call: AdminCall, group_id: str, partitions: Iterable[TopicPartition]) -> Script[None]:
