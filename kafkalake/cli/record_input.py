@@ -158,8 +158,10 @@ def from_json_lines(
     def record(line: bytes, number: int) -> _Record:
         parsed = parse_line(line, number)
         return _Record(
-            key=as_bytes(field_of(parsed, fields.key, number)) if fields.key else typed_key(parsed, fields.typed_key),
-            value=as_bytes(field_of(parsed, fields.value, number))
+            key=as_bytes(field_of(parsed, fields.key, number), number)
+            if fields.key
+            else typed_key(parsed, fields.typed_key, number),
+            value=as_bytes(field_of(parsed, fields.value, number), number)
             if fields.value
             else _encoded(line, fields, f"line {number}"),
             timestamp=milliseconds(field_of(parsed, fields.timestamp, number), number) if fields.timestamp else None,

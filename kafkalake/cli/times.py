@@ -7,8 +7,11 @@ from datetime import UTC, datetime
 
 from kafkalake.cli.output import UsageProblem
 
+EARLIEST_MS, LATEST_MS = -(2**63), 2**63 - 1
+"""The bounds of a timestamp, which is 64 bits in Kafka's protocol."""
+
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SHORT = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
+_SHORT = re.compile(r"(\d{1,18})\s*(ms|s|m|h|d)")
 _ISO = re.compile(r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 _ISO_UNITS_MS = (_UNITS["d"], _UNITS["h"], _UNITS["m"], _UNITS["s"])
 _LONGEST_MS = 365_000 * _UNITS["d"]
@@ -20,7 +23,7 @@ def parse_time(text: str, option: str, *, now: datetime | None = None) -> int:
     A date and time without an offset is UTC. Raise `UsageProblem` for any other text.
     """
     moment_ms, ago_ms = _moment_ms(text), _short_ms(_without_ago(text))
-    if moment_ms is None and ago_ms is None:
+    if moment_ms is None and (ago_ms is None or ago_ms > _LONGEST_MS):
         raise UsageProblem(
             f"{option} takes a time as 2026-11-21T08:00:00Z, milliseconds since 1970, or 15m for 15 minutes ago, not '{text}'"
         )
@@ -61,7 +64,8 @@ def duration_ms(text: str, option: str) -> int:
 
 def _moment_ms(text: str) -> int | None:
     if text.isdecimal():
-        return int(text)
+        digits = text.lstrip("0") or "0"
+        return int(digits) if len(digits) <= len(str(LATEST_MS)) and int(digits) <= LATEST_MS else None
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:

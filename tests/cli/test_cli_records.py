@@ -119,6 +119,7 @@ def test_json_lines_with_key_and_time_from_fields(on: Run, topic: str, tmp_path:
         ('{"user": 1}\n{"usr": 2}\n', ("--key-field", "user"), "line 2 has no field 'user'; did you mean 'usr'?"),
         ("[1]\n", ("--key-field", "user"), "line 1 is no JSON object"),
         ('{"at": "soon"}\n', ("--timestamp-field", "at"), "line 1: 'soon' is no timestamp"),
+        ('{"a": 1}\n{"a": "\\ud83d"}\n', ("--key-field", "a"), "line 2 has half of a surrogate pair"),
     ],
 )
 def test_json_that_cannot_be_used(on: Run, topic: str, text: str, arguments: tuple[str, ...], said: str) -> None:
