@@ -122,12 +122,17 @@ def require_delayed_delivery(admin: Admin, topic: str) -> None:
 
 def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
     """Return `["a=b", "c="]` as a dictionary, in the given order. Raise `UsageProblem` for one without `=` or a name."""
-    parsed = {}
+    return dict(parse_pairs_that_repeat(pairs, option))
+
+
+def parse_pairs_that_repeat(pairs: Iterable[str], option: str) -> list[tuple[str, str]]:
+    """Return `["a=b", "a="]` as pairs, in the given order. Raise `UsageProblem` for one without `=` or a name."""
+    parsed = []
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise UsageProblem(f"{option} takes KEY=VALUE, not '{pair}'")
-        parsed[name.strip()] = value.strip()
+        parsed.append((name.strip(), value.strip()))
     return parsed
 
 

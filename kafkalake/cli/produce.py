@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalake.cli.options import connect, parse_pairs, require_delayed_delivery, with_options
+from kafkalake.cli.options import connect, parse_pairs_that_repeat, require_delayed_delivery, with_options
 from kafkalake.cli.output import Failure, UsageProblem, note, size, write_json
 from kafkalake.cli.produce_options import Acks, InputFormat, ProduceOptions
 
@@ -90,7 +90,7 @@ def _headers(options: ProduceOptions) -> list[tuple[str, bytes]]:
     from kafkalake.cli.times import duration_ms, parse_moment
     from kafkalake.delayed_headers import DELAY_MS, DELIVER_AT
 
-    headers = list(parse_pairs(options.header or (), "--header").items())
+    headers = parse_pairs_that_repeat(options.header or (), "--header")
     if options.deliver_at is not None:
         headers.append((DELIVER_AT, str(parse_moment(options.deliver_at, "--deliver-at"))))
     if options.delay is not None:

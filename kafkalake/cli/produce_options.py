@@ -110,7 +110,7 @@ class ProduceOptions:
             "--header",
             "-H",
             metavar="KEY=VALUE",
-            help="A header for every record. May be given several times.",
+            help="A header for every record. May be given several times, with the same key too.",
             show_default=False,
             rich_help_panel=SENDING,
         ),

@@ -112,6 +112,15 @@ def test_json_lines_with_key_and_time_from_fields(on: Run, topic: str, tmp_path:
     assert all(record["headers"] == [{"key": "source", "value": "test"}] for record in read)
 
 
+def test_a_header_may_be_given_several_times(on: Run, topic: str) -> None:
+    assert on("topics", "create", topic).code == 0
+    assert on("produce", topic, "-H", "a=1", "-H", "b=", "-H", "a=2", "-H", "a=1", stdin="x\n").code == 0
+    (record,) = consumed(on, topic)
+    assert record["headers"] == [
+        {"key": key, "value": value} for key, value in (("a", "1"), ("b", ""), ("a", "2"), ("a", "1"))
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "said"),
     [
