@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -43,6 +44,7 @@ POLL_S = 0.5
 POLL_NEAR_END_S = 0.02
 """How long to wait for records that may not come: behind the last ones there may be markers of transactions only."""
 RECORDS_AT_ONCE = 10_000
+LARGEST_OFFSET = 2**63 - 1
 
 
 @with_options(ConsumeOptions)
@@ -59,6 +61,7 @@ def consume(options: ConsumeOptions) -> None:
         )
     if options.group is None and options.commit is not Commit.AUTO:
         raise UsageProblem("--commit is for --group")
+    _parse_offset(options.offset)
     shown = record_output.TextProperties(
         print_key=options.print_key,
         print_timestamp=options.print_timestamp,
@@ -120,7 +123,7 @@ def _source(admin: Admin, options: ConsumeOptions) -> Source:
     ends = None
     if options.exit_at_end:
         ends = _offsets_at(admin, topic, partitions, LATEST, read_committed)
-    fixed = options.offset is not None and options.offset.lstrip("-").isdecimal()
+    fixed = _parse_offset(options.offset) is not None
     return FixedPositions(
         new_consumer(options.bootstrap_server, "none" if fixed else "earliest", isolation), topic, positions, ends
     )
@@ -228,7 +231,7 @@ def _partitions(admin: Admin, topic: str, wanted: Sequence[int] | None) -> list[
 def _start_positions(
     admin: Admin, topic: str, partitions: Sequence[int], place: str, from_time: str | None, read_committed: bool
 ) -> dict[int, int]:
-    """Return the start offset of each partition. Raise `UsageProblem` for an invalid offset."""
+    """Return the start offset of each partition. Raise `UsageProblem` for what is no time or offset."""
     from kafkalake.cli.times import parse_time
 
     def listed(timestamp: int) -> dict[int, int]:
@@ -240,14 +243,22 @@ def _start_positions(
             ends = listed(LATEST)
             found = {number: ends[number] if offset < 0 else offset for number, offset in found.items()}
         return found
-    if place in ("earliest", "latest"):
+    offset = _parse_offset(place)
+    if offset is None:
         return listed(EARLIEST if place == "earliest" else LATEST)
-    if not place.lstrip("-").isdecimal():
-        raise UsageProblem(f"--offset takes a number, earliest or latest, not '{place}'")
     if place.startswith("-"):
         firsts, ends = listed(EARLIEST), listed(LATEST)
-        return {number: max(firsts[number], ends[number] + int(place)) for number in partitions}
-    return dict.fromkeys(partitions, int(place))
+        return {number: max(firsts[number], ends[number] + offset) for number in partitions}
+    return dict.fromkeys(partitions, offset)
+
+
+def _parse_offset(place: str | None) -> int | None:
+    """Return the number that an offset is, below 0 from the end on, or None for a name. Raise `UsageProblem` for neither."""
+    if place is None or place in ("earliest", "latest"):
+        return None
+    if not re.fullmatch(r"-?\d{1,19}", place) or abs(int(place)) > LARGEST_OFFSET:
+        raise UsageProblem(f"--offset takes a number, earliest or latest, not '{place}'")
+    return int(place)
 
 
 def _offsets_at(
