@@ -40,6 +40,8 @@ DEFAULT_RULES = (
 _FIELD = re.compile(r"[\d*/,\-]+")
 _STOP_TIMEOUT_S = 20
 _WAKE_S = 0.2
+_SET_BACK = timedelta(hours=3)
+"""A clock that is set back by more is followed at once, as cron does. After less the next runs wait, so that none is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ class Schedule:
     command: Callable[[Rule], Sequence[str]]
     stopped: threading.Event = field(default_factory=threading.Event)
     _due: list[datetime] = field(default_factory=list)
+    _latest: datetime | None = None
+    """The latest time that the clock has shown since it was last set back."""
     _running: dict[int, _Running] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -118,6 +122,7 @@ class Schedule:
 
     def tick(self, now: datetime) -> None:
         """Start due jobs, and collect finished ones."""
+        self._follow_clock(now)
         for number, running in list(self._running.items()):
             if running.process.poll() is not None:
                 del self._running[number]
@@ -131,6 +136,15 @@ class Schedule:
                 continue
             self._running[number] = _Running(subprocess.Popen(self.command(rule), env=environment_of_child()), now)
             logger.info("job started job=%s pid=%d", rule.job, self._running[number].process.pid)
+
+    def _follow_clock(self, now: datetime) -> None:
+        if self._latest is not None and now < self._latest - _SET_BACK:
+            logger.warning(
+                "clock set back, next runs are reckoned anew from=%s to=%s", self._latest.isoformat(), now.isoformat()
+            )
+            self._due = [rule.next_after(now) for rule in self.rules]
+            self._latest = None
+        self._latest = now if self._latest is None else max(now, self._latest)
 
     def _say_ended(self, rule: Rule, running: _Running, now: datetime) -> None:
         code, seconds = running.process.returncode, (now - running.started).total_seconds()

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -113,6 +113,49 @@ def test_a_job_that_still_runs_is_not_started_again() -> None:
         schedule.tick(NOW)
         (second,) = schedule._running.values()
         assert second.process.pid != first.process.pid
+    finally:
+        schedule._end()
+
+
+@pytest.mark.process
+def test_a_clock_that_is_set_back_by_years_stops_no_job(caplog: pytest.LogCaptureFixture) -> None:
+    started: list[Rule] = []
+
+    def command(rule: Rule) -> list[str]:
+        started.append(rule)
+        return [sys.executable, "-c", ""]
+
+    rule = Rule("*/5 * * * *", "lag", ())
+    schedule = Schedule([rule], command)
+    ahead = NOW.replace(year=NOW.year + 8)
+    schedule._due = [rule.next_after(ahead)]
+    try:
+        schedule.tick(ahead)
+        schedule.tick(NOW)
+        assert started == []
+        schedule.tick(NOW + timedelta(minutes=5))
+        assert started == [rule]
+        assert [each.message for each in caplog.records if each.levelname == "WARNING"] == [
+            f"clock set back, next runs are reckoned anew from={ahead.isoformat()} to={NOW.isoformat()}"
+        ]
+    finally:
+        schedule._end()
+
+
+@pytest.mark.process
+def test_a_clock_that_is_set_back_a_little_runs_no_job_twice() -> None:
+    """As cron has it: a step of less than three hours, at once or in parts."""
+    rule = Rule("*/5 * * * *", "lag", ())
+    schedule = Schedule([rule], lambda _: [sys.executable, "-c", ""])
+    schedule._due = [NOW]
+    try:
+        schedule.tick(NOW)
+        (due,) = schedule._due
+        for hours in (1, 2):
+            schedule.tick(NOW - timedelta(hours=hours))
+            assert schedule._due == [due]
+        schedule.tick(NOW - timedelta(hours=4))
+        assert schedule._due == [rule.next_after(NOW - timedelta(hours=4))]
     finally:
         schedule._end()
 
