@@ -5,7 +5,7 @@
 
 A rule is five cron fields (a sixth: seconds) or a word such as `@hourly`, then a job and its arguments. Times are local.
 Each run is a separate process, so that its leaks and failures end with it. A job that is still running at its next time
-is not started a second time.
+is not started a second time. One that cannot be started is tried again at its next time.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from croniter import CroniterError, croniter
 
 from kafkalake.cli.output import UsageProblem
 from kafkalake.close_names import did_you_mean
+from kafkalake.errors import file_sentence
 from kafkalake.process.parent import end_with_parent, environment_of_child
 
 logger = logging.getLogger(__name__)
@@ -134,8 +135,14 @@ class Schedule:
             if number in self._running:
                 logger.warning("job still runs, not started again job=%s", rule.job)
                 continue
-            self._running[number] = _Running(subprocess.Popen(self.command(rule), env=environment_of_child()), now)
-            logger.info("job started job=%s pid=%d", rule.job, self._running[number].process.pid)
+            try:
+                process = subprocess.Popen(self.command(rule), env=environment_of_child())
+            except OSError as error:  # no memory, no descriptor, no process
+                said = file_sentence(error)
+                logger.error("job not started, tried again at its next time job=%s error=%s", rule.job, said)
+                continue
+            self._running[number] = _Running(process, now)
+            logger.info("job started job=%s pid=%d", rule.job, process.pid)
 
     def _follow_clock(self, now: datetime) -> None:
         if self._latest is not None and now < self._latest - _SET_BACK:

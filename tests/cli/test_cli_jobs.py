@@ -161,6 +161,31 @@ def test_a_clock_that_is_set_back_a_little_runs_no_job_twice() -> None:
 
 
 @pytest.mark.process
+def test_a_job_that_cannot_be_started_is_tried_at_its_next_time_and_stops_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = tmp_path / "python"
+    first, second = Rule("* * * * * *", "lag", ()), Rule("* * * * * *", "retention", ())
+    schedule = Schedule(
+        [first, second],
+        lambda rule: [str(program) if rule is first else sys.executable, "-c", "import signal; signal.pause()"],
+    )
+    schedule._due = [NOW, NOW]
+    try:
+        schedule.tick(NOW)
+        schedule.tick(NOW)
+        assert list(schedule._running) == [1]
+        assert [each.message for each in caplog.records if each.levelname == "ERROR"] == [
+            f"job not started, tried again at its next time job=lag error={program}: No such file or directory"
+        ]
+        program.symlink_to(sys.executable)
+        schedule.tick(NOW + timedelta(seconds=1))
+        assert 0 in schedule._running
+    finally:
+        schedule._end()
+
+
+@pytest.mark.process
 def test_one_process_runs_jobs_by_rules_until_it_is_told_to_stop(lake: Path) -> None:
     command = [sys.executable, "-m", "kafkalake", "jobs", "schedule", "--lake", str(lake)]
     rules = ["--rule", "* * * * * * retention", "--rule", "* * * * * */2 lag"]
