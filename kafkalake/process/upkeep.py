@@ -66,8 +66,8 @@ class Upkeep:
                 logger.error("upkeep failed partition=%s error=%s", follower.name, error)
         for partition in due:
             try:
-                if partition.log.flush_due() and not partition.syncing:
-                    await self._broker.run_blocking(partition.log.flush)
+                if partition.log.flush_due() and not partition.syncing and not partition.removed:
+                    await partition.change_log(self._broker.run_blocking, partition.log.flush)
             except Exception as error:
                 logger.error("upkeep failed partition=%s error=%s", partition.name, error)
                 self._broker.append_queue.advance(partition)  # what the flush has discarded ends the leadership here

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -421,5 +422,57 @@ def test_a_replica_whose_disk_fails_as_it_begins_to_lead_keeps_no_other_from_bei
         assert [each.is_offline for each in led.values()] == [True, False]
         assert led[1].leader_epoch == 2 and led[1].log.high_watermark == 1
         assert list(here.replicas.offline()) == [KEY]
+
+    run(test)
+
+
+class HeldSync(FaultyFiles):
+    """Files of which one sync, once `holds` is set, waits for `released` and fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds = False
+        self.held, self.released = threading.Event(), threading.Event()
+
+    def sync(self, descriptor: int) -> None:
+        if self.holds:
+            self.holds = False
+            self.held.set()
+            assert self.released.wait(10)
+            raise OSError(errno.EIO, "fsync fails on purpose")
+        super().sync(descriptor)
+
+
+@pytest.mark.parametrize("of_queue", [True, False])
+def test_a_flush_of_a_leader_discards_nothing_that_it_has_copied_since_it_resigned(
+    tmp_path: Path, of_queue: bool
+) -> None:
+    """The next leader counts this replica for what it has copied."""
+
+    async def test() -> None:
+        files = HeldSync()
+        here = Here(tmp_path, files=files)
+        await here.follow(registered(HERE, 1))
+        first = here.partition()
+        first.log.append([simple_batch([b"0"])], 1)
+        first.log.flush()
+        first.log.append([simple_batch([b"1"])], 1)
+        files.holds = True
+        flush = first.sync(here._run_blocking) if of_queue else first.change_log(here._run_blocking, first.log.flush)
+        flushing = asyncio.ensure_future(flush)
+        await here.until(files.held.is_set)
+        other = here.lead_elsewhere(2, records=0)
+        for number in range(3):
+            other.append([simple_batch([b"new %d" % number])], 2)
+        following = asyncio.ensure_future(here.follow(registered(OTHER, 2)))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert here.replicas.fetchers.find(KEY) is None and not following.done()
+        files.released.set()
+        with pytest.raises(KafkaStorageError):
+            await flushing
+        await following
+        await here.until(lambda: data_of(here.log_followed()) == data_of(other))
+        assert not list(here.replicas.offline()) and here.moved == [(0, True), (0, False)]
 
     run(test)

@@ -221,8 +221,8 @@ def test_a_failed_flush_of_the_only_replica_costs_the_batches_that_it_discarded(
 
     async def run() -> None:
         first = led.produce(b"a")
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        while not first:
+            await asyncio.sleep(0)
         second = led.produce(b"b")
         while not second:
             await asyncio.sleep(0)

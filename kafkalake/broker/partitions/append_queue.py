@@ -230,7 +230,7 @@ class AppendQueue:
 
     def _flush_partition(self, partition: Partition) -> None:
         appended = partition.append_queued()
-        if partition.log.flush_due():
+        if partition.log.flush_due() and not partition.removed:  # else the log is another one's
             sync = asyncio.ensure_future(self._sync(partition, partition.sync(self._run_blocking), appended))
             self._syncs.add(sync)
             sync.add_done_callback(self._syncs.discard)

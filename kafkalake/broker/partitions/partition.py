@@ -12,10 +12,11 @@ A little more than 400 lines: the three steps share the queue, the counts of byt
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from kafkalake.broker.partitions.pending_append import (
     ACKS_ALL,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
 _BYTES_UNKNOWN = 1024 * 1024
 """The assumed size of records that were in the log before: uncommitted, or of a transaction that is open."""
@@ -86,6 +88,7 @@ class Partition:
         "syncing",
         "topic",
         "uncommitted",
+        "under_way",
     )
 
     def __init__(
@@ -115,6 +118,8 @@ class Partition:
         """Whether followers must lead: the disk has failed, or a failed flush has discarded records that they may have."""
         self.syncing = False
         """Whether an fsync of appended batches is running (`sync`). Further batches queue up meanwhile."""
+        self.under_way: set[Awaitable[object]] = set()
+        """The work on the log that is running in threads (`change_log`), which must end before somebody else uses the log."""
         self.appended_bytes = 0
         """Bytes appended so far. Replicas count new bytes by it."""
         self.readable_bytes = 0
@@ -190,6 +195,18 @@ class Partition:
         """Return whether batches are queued for appending."""
         return bool(self._queue)
 
+    async def change_log(self, run_blocking: RunBlocking, change: Callable[[], T]) -> T:
+        """Run work that changes the log in a thread. A replica that leads no more follows, or leads anew, once it has ended.
+
+        Raise the partition's error, without the work, if it is led here no more.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        work = asyncio.ensure_future(run_blocking(change))
+        self.under_way.add(work)
+        work.add_done_callback(self.under_way.discard)
+        return await asyncio.shield(work)
+
     def sync(self, run_blocking: RunBlocking) -> Coroutine[object, object, None]:
         """Hold back further appends from now on, and return the fsync of the log in a thread. It may raise `KafkaStorageError`."""
         self.syncing = True
@@ -197,7 +214,7 @@ class Partition:
 
     async def _sync(self, run_blocking: RunBlocking) -> None:
         try:
-            await run_blocking(self.log.flush)
+            await self.change_log(run_blocking, self.log.flush)
         finally:
             self.syncing = False
 

@@ -36,12 +36,10 @@ class ReplicaChange(NamedTuple):
         epoch = None if partition is None or self.registered.leader != here else partition.leader_epoch
         return epoch == self.registered.leader_epoch
 
-    def is_led_anew(self, here: int) -> bool:
-        """Return whether broker `here` leads in an earlier epoch. The log is to be at rest before the next one begins."""
+    def ends_leadership(self, here: int) -> bool:
+        """Return whether broker `here` leads in an earlier epoch. The log is to be at rest before anything else uses it."""
         partition = self.topic.replicas.get(self.number)
-        if partition is None or partition.is_offline or self.registered.leader != here:
-            return False
-        return partition.leader_epoch != self.registered.leader_epoch
+        return partition is not None and not partition.is_offline and not self.is_led_on(here)
 
 
 def changed_partitions(image: ClusterImage, topics: Mapping[UUID, Topic]) -> list[ReplicaChange]:

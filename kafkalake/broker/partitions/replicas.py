@@ -215,9 +215,9 @@ class Replicas:
             changes = changed_partitions(image, {**known, **new})
             gone = [topic for topic_id, topic in known.items() if topic_id not in image.partitions]
             replaced = await self._make_way({topic.name for topic in new.values()}, gone)
-            await self._prepare(changes, gone)
+            resigned = await self._prepare(changes, gone)
             self._topics.apply(image, new.values(), gone)
-            await self._place_all(changes)
+            await self._place_all(changes, resigned)
             self._configure_changed(known, by_id)
             for topic in gone:
                 if topic not in replaced:
@@ -253,8 +253,11 @@ class Replicas:
         await self._retired.wait_for(names)
         return replaced
 
-    async def _prepare(self, changes: Sequence[ReplicaChange], gone: Sequence[Topic]) -> None:
-        """Open the logs of new replicas, stop those that follow another leader from now on, and begin the epochs to lead in."""
+    async def _prepare(self, changes: Sequence[ReplicaChange], gone: Sequence[Topic]) -> Set[ReplicaId]:
+        """Open the logs of new replicas, stop those that follow another leader from now on, and begin the epochs to lead in.
+
+        Return those that have resigned.
+        """
         here = self._broker_id
         await self._open([each for each in changes if self._is_new(each)])
         stopping = [each.replica for each in changes if not each.is_followed(self._fetchers.find(each.replica), here)]
@@ -262,10 +265,17 @@ class Replicas:
         await self.missing.stop(each.replica for each in changes if not each.is_led_on(here))
         rested = await self._let_rest(stopping)
         await self._hold_cut([each for each in changes if each.replica in rested])  # their last work may have failed
-        for change in changes:
-            if change.is_led_anew(here):
-                self._resign(change.topic, change.topic.replicas[change.number])
+        ended = [each for each in changes if each.ends_leadership(here)]
+        await self._resign_all([each.topic.replicas[each.number] for each in ended])
         await self._take_over(changes)
+        return {each.replica for each in ended}
+
+    async def _resign_all(self, partitions: Sequence[Partition]) -> None:
+        """Lead these partitions no more, and wait until nothing changes their logs: the next leader counts what is copied."""
+        for partition in partitions:
+            self._resign(partition.topic, partition)
+        work = [each for partition in partitions for each in partition.under_way]
+        await asyncio.gather(*work, return_exceptions=True)
 
     async def _let_rest(self, replicas: Sequence[ReplicaId]) -> Set[ReplicaId]:
         """Change nothing more in the logs of these replicas, and return those that have followed a leader."""
@@ -317,10 +327,13 @@ class Replicas:
 
     # The change
 
-    async def _place_all(self, changes: Sequence[ReplicaChange]) -> None:
-        """Lead, follow or resign each partition as its registration says, and remove the replicas that the broker has no more."""
+    async def _place_all(self, changes: Sequence[ReplicaChange], resigned: Set[ReplicaId] = frozenset()) -> None:
+        """Lead, follow or resign each partition as its registration says, and remove the replicas that the broker has no more.
+
+        resigned: those that have resigned before.
+        """
         for number, change in enumerate(changes, 1):
-            if self._place(change):
+            if self._place(change) or change.replica in resigned:
                 call_isolated(CallbackLoop.TOPIC_CHANGE, self._moved, change.topic, change.number)
             if number % PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
