@@ -293,10 +293,10 @@ class Log(LogFollower):
 
         Other replicas may have fewer records, and the last leader's high watermark may have been larger than this log's. Until
         it has reached the present log end, `state` says so. Nothing is forced to disk: the cluster's table has the epoch, who leads
-        after a loss of power begins a newer one, and the batch headers say what this one has. Raise KafkaStorageError if I/O fails:
-        then try it again.
+        after a loss of power begins a newer one, and the headers have this one. Raise KafkaStorageError if I/O fails: try again.
         """
         with self._access.lock, self._access.guarded("take over"):
+            self._copy.load_unfinished()
             if epoch > self._state.epochs.latest:
                 self._segments.roll()
                 self._segments.write_state(new_epoch=epoch)

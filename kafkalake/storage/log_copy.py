@@ -114,8 +114,7 @@ class LogCopy:
         state, segments = self._state, self._segments
         assert below_high_watermark or offset >= state.high_watermark, "what consumers have seen stays"
         if offset >= state.log_end_offset:
-            if self._is_unfinished:
-                self._reload(segments.recover)
+            self.load_unfinished()
             state.truncate_epochs(offset)
             return
         try:
@@ -128,6 +127,11 @@ class LogCopy:
     def restart(self, offset: int) -> None:
         """Start anew as `Log.restart_at`. Raise `OSError` if I/O fails."""
         self._reload(lambda: self._segments.restart(offset))
+
+    def load_unfinished(self) -> None:
+        """Load what a change that failed has left, as a restart does, before the log is led. Raise `OSError` if I/O fails."""
+        if self._is_unfinished:
+            self._reload(self._segments.recover)
 
     def _check_finished(self) -> None:
         if self._is_unfinished and not self._is_repeatable:

@@ -288,6 +288,31 @@ def test_a_log_whose_truncation_failed_takes_no_messages(memory_path: Path) -> N
     assert_same(leader, follower)
 
 
+def test_a_replica_that_leads_after_a_truncation_that_failed_has_all_records_of_its_log(memory_path: Path) -> None:
+    """At whatever step the disk failed, nothing is missing before the first record of the new epoch."""
+    step, has_failed = 0, True
+    while has_failed:
+        step += 1
+        files, clock = FaultyFiles(), ManualClock()
+        log = open_log(memory_path / f"{step}", clock, files, is_replicated=True)
+        for value in (b"a", b"b", b"c", b"d"):
+            log.append([simple_batch([value])], 1)
+        files.fail_at_call = files.calls + step
+        has_failed = False
+        try:
+            log.truncate_to(2)
+        except KafkaStorageError:
+            has_failed = True
+        files.fail_at_call = None
+        log.take_over(2)
+        append(log, simple_batch([b"new"]), epoch=2)
+        other = open_follower(memory_path / f"{step} again", clock)
+        copied(log, other)
+        other.advance_high_watermark(log.high_watermark)
+        assert_same(log, other)
+    assert step > 5
+
+
 def test_all_equal_after_all(memory_path: Path) -> None:
     """The helpers above copy a whole log."""
     leader, template = prepared(memory_path, "truncate")
