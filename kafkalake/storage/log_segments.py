@@ -152,10 +152,12 @@ class LogSegments:
         clean: bool = False,
         sync: bool = False,
     ) -> OpenFile:
-        """Publish the log's offsets, or these in their place, to other processes. Raise `OSError` if I/O fails.
+        """Publish the log's offsets, or these in their place, to other processes.
 
-        new_epoch: the leader epoch that begins at the log end.
+        new_epoch: the leader epoch that begins at the log end. Raise `OSError` if I/O fails, KafkaStorageError, without a write, if
+        the log is closed: the file may be another topic's by now.
         """
+        self._access.check_open()
         state = self._present(high_watermark, last_stable_offset, new_epoch=new_epoch, clean=clean)
         return self._state_file.write(state, sync=sync)
 

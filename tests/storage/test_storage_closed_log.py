@@ -22,6 +22,7 @@ from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import ABORT, EndMarker
 from kafkalake.storage.replica_read import SegmentRef
 from kafkalake.storage.retention import RetentionRule
+from kafkalake.storage.state import read_state
 from kafkalake.storage.verify import verify_partition
 
 CALLS: dict[str, Callable[[Log], Any]] = {
@@ -225,3 +226,37 @@ def test_a_late_unlink_of_a_deleted_log_spares_the_next_one(tmp_path: Path) -> N
     new.remove_deleted_files()
     assert values(new) == [b"new"]
     assert (tmp_path / "t-0" / f"{0:020d}.arrow").exists()
+
+
+class ActingSync(FaultyFiles):
+    """Files of which one sync fails, after `meanwhile`, once that is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], None] | None = None
+
+    def sync(self, descriptor: int) -> None:
+        if (meanwhile := self.meanwhile) is not None:
+            self.meanwhile, self.failing_syncs = None, 1
+            meanwhile()
+        super().sync(descriptor)
+
+
+def test_a_flush_that_fails_after_its_log_was_discarded_leaves_the_state_of_the_next_topic(tmp_path: Path) -> None:
+    """That of a follower is counted for what it discards, and would say so in `state`."""
+    directory, files = tmp_path / "t-0", ActingSync()
+    old = open_log(directory, files=files, is_replicated=True)
+    for value in (b"a", b"b", b"c"):
+        append(old, simple_batch([value]))
+    old.append([simple_batch([b"d"])], 0)
+
+    def replace() -> None:
+        old.discard()
+        directory.rename(tmp_path / "retired")
+        append(open_log(directory, is_replicated=True), simple_batch([b"new"]))
+
+    files.meanwhile = replace
+    with pytest.raises(KafkaStorageError):
+        old.flush(old.log_end_offset)
+    state = read_state(directory)
+    assert (state.log_end_offset, state.high_watermark, state.was_cut) == (1, 1, False)
