@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from contract.wire_client import WireClient, code, produce, produce_values
+from contract.wire_client import WireClient, batch, code, produce, produce_values
 from kafka_clients import AioKafka, Client, Confluent, KafkaPython, Record, create_topic
 from kafka_reference import topic_name
 from node_in_thread import NodeInThread
 from record_batches import Row, record_batch
+from server.test_fuzzed_frames import on_loop
 from waiting import wait_until
 
+from kafkalake.broker.delayed.hand_overs import hand_over_producer_id
 from kafkalake.broker.delayed.leader_targets import DEAD_LETTERS
 from kafkalake.delayed_headers import DELAY_ID, DELAY_MS, DELIVER_AT, ORIGINAL_TIMESTAMP
+from kafkalake.errors import InvalidRecordError
 from kafkalake.internal_topics import DELAYED_JOURNAL
 from kafkalake.wire.record_batch import encode_batch
 
@@ -252,6 +255,32 @@ def test_a_batch_that_is_sent_again_delivers_nothing_twice(node: NodeInThread, o
     assert values(found[2:]) == [b"a", b"c", b"a", b"c"]
     write(node, orders, later(b"end", 1))
     assert values(read(node, orders, 7))[-1] == b"end"
+
+
+def test_a_delivery_that_is_sent_again_is_a_duplicate_whatever_its_topic_takes_now(
+    node: NodeInThread, orders: str
+) -> None:
+    """As after a kill between the append and its note: a refused batch would be given up, and delivered as a dead letter too."""
+    broker = node.node.broker
+    assert broker is not None
+    on_loop(node, broker.delayed.make_ready())
+    topic_id = broker.topics.topic(orders).topic_id
+    producer_id = hand_over_producer_id((broker.topics.topic(DELAYED_JOURNAL).topic_id, 0))
+    with WireClient(node.servers) as client:
+
+        def deliver(sequence: int) -> int:
+            records = batch([(None, b"no key")], producer_id=producer_id, epoch=0, sequence=sequence)
+            asked = {"topic_id": topic_id, "partition_index": 0, "records": records}
+            (result,) = client.call("DeliverRecords", 0, batches=[asked]).results
+            return code(result.error_code)
+
+        assert deliver(0) == 0
+        compacted = {"name": "cleanup.policy", "config_operation": 0, "value": "compact"}
+        resource = {"resource_type": 2, "resource_name": orders, "configs": [compacted]}
+        answer = client.call("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)
+        assert answer.responses[0].error_code == 0
+        assert (deliver(0), deliver(1)) == (0, InvalidRecordError.code)
+    assert READER.bounds(node.servers, orders, 0) == (0, 1)
 
 
 @pytest.mark.long

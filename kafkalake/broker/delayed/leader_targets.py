@@ -103,11 +103,14 @@ class LeaderTargets:
         if topic.name in INTERNAL:
             raise InvalidRecordError(f"no records are delivered to {topic.name}")
         self._check_producer(int(batch.header[at.PRODUCER_ID]))
+        partition = topic.leader(target[1])
         rules = TopicRules.of(topic.config)
-        # Its records came in batches that may have been compressed.
-        check_batch(rules, batch, uncompressed_bytes_max(rules, self._host.config))
+        # What is there already was allowed, whatever the settings are now.
+        if partition.log.find_repeated(batch) is None:
+            # Its records came in batches that may have been compressed.
+            check_batch(rules, batch, uncompressed_bytes_max(rules, self._host.config))
         batch.header[at.ATTRIBUTES] = rules.codec or 0
-        return topic.leader(target[1])
+        return partition
 
     def _check_producer(self, producer_id: int) -> None:
         """Raise `InvalidProducerIdMappingError` for an id of no journal partition: logs remember those for ever."""
