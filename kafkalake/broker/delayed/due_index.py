@@ -171,6 +171,8 @@ class DueIndex:
         self._far: list[Entries] = []
         self._far_count = 0
         self._near_end_ms = self._fine_end_ms = 0
+        self.taken_to_ms = 0
+        """The latest due time of an entry that was taken, whatever the wall clock says now."""
         self._set_ends(now_ms)
 
     def __len__(self) -> int:
@@ -251,7 +253,10 @@ class DueIndex:
 
         By (due, order, offset).
         """
-        return self._near.take(min(due_ms, self.complete_ms - 1), limit)
+        entries = self._near.take(min(due_ms, self.complete_ms - 1), limit)
+        if len(entries):
+            self.taken_to_ms = max(self.taken_to_ms, int(entries[-1, DUE]))
+        return entries
 
     def peek(self, due_ms: int, limit: int) -> Entries:
         """Return what `take` would, and keep it."""

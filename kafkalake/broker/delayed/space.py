@@ -5,7 +5,8 @@
            the copies stand for them, in one batch
            the first segments have no waiting record: a snapshot of what only their notes say, then the log starts behind them
 
-Records that are due soon are left alone: they are on their way. A copy counts only if its original still waits there,
+Records that are due soon are left alone, and those that were taken to be handed over, before the wall clock went back or while the
+journal could not be written: they are on their way. A copy counts only if its original still waits there,
 so that a batch that is written twice, after an append of unknown outcome, does not double anything.
 """
 
@@ -163,13 +164,16 @@ class Space:
         following = [each for each in log.sealed_base_offsets if each > first]
         if not following or 2 * len(waiting) >= end - first:
             return False
-        offsets = waiting.offsets(first, following[0])[:CARRY_RECORDS]
+        offsets = waiting.offsets(first, following[0])
+        offsets = offsets[self._state.is_free(offsets)][:CARRY_RECORDS]
+        if not len(offsets):
+            return False
         try:
             rows = await self._read(offsets)
         except CorruptSegmentError as error:
             logger.error("damaged delayed records stay where they are log=%s error=%s", self._log.directory, error)
             return False
-        if int(rows.due_ms.min()) <= self._clock.now_ms() + SOON_MS:
+        if int(rows.due_ms.min()) <= max(self._clock.now_ms() + SOON_MS, self._state.index.taken_to_ms):
             return False
         await self._write(lambda: _carrying(rows, self._state))
         self._reach(DelayedPoint.CARRIED)
@@ -208,8 +212,8 @@ def _cancelling(offsets: Int64s) -> ProducerBatch:
 
 
 def _carrying(rows: WaitingRows, state: JournalState) -> ProducerBatch:
-    """Return the batch of copies, behind the note of what they stand for."""
-    rows = rows.take(np.flatnonzero(state.is_free(rows.offsets)))
+    """Return the batch of copies, behind the note of what they stand for, without those that have been taken since."""
+    rows = rows.take(np.flatnonzero(state.is_free(rows.offsets) & (rows.due_ms > state.index.taken_to_ms)))
     carried = Note(Kind.FINISHED, (NOWHERE, -1), -1, -1, rows.offsets, Reason.CARRIED)
     parts = [encode_notes([note(carried)]).to_arrow(), *([carried_rows(rows)] if len(rows) else [])]
     whole = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]

@@ -12,7 +12,7 @@ from broker.delayed.delayed_world import DEAD_LETTERS, ORDERS, START_MS, Delayed
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.journal_state import COLUMNS
 from kafkalake.delayed_journal import SEQUENCE_FIELDS, Kind, read_fields, read_tail
-from kafkalake.errors import UnknownTopicIdError
+from kafkalake.errors import NotEnoughReplicasError, UnknownTopicIdError
 from kafkalake.record.message_set import to_arrow
 
 FAR = START_MS + 30 * 86_400_000
@@ -86,6 +86,49 @@ def test_a_carry_that_is_written_twice_counts_once(tmp_path: Path) -> None:
         world.restart()
         await world.pass_time(31 * 86_400_000, 43_200_000)
         assert sorted(int(value or b"") for value in far_values(world)) == list(range(12))
+
+    run(scenario())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_is_on_its_way_is_not_carried_when_the_wall_clock_goes_back(tmp_path: Path, restarts: bool) -> None:
+    blocked = UUID(int=55)
+
+    async def scenario() -> None:
+        world = await started(tmp_path, segment_bytes=SEGMENT)
+        world.targets.refused[blocked] = NotEnoughReplicasError()
+        world.hand_in([Sent(b"%d" % number, START_MS + 500) for number in range(3)], (blocked, 0))
+        await world.pass_time(1_000, 100)
+        await fill(world, 12)
+        world.clock.jump(-600_000)
+        if restarts:
+            world.restart()
+        end = world.led.log.log_end_offset
+        await world.pass_time(70_000, 10_000)
+        assert world.led.log.log_end_offset < end + 60, "no carry without end"
+        del world.targets.refused[blocked]
+        await world.pass_time(700_000, 10_000)
+        assert world.targets.values((blocked, 0)) == [b"0", b"1", b"2"]
+        assert world.coordinator.describe().waiting == 12
+
+    run(scenario())
+
+
+@pytest.mark.exhaustive
+def test_what_comes_due_before_a_carry_is_written_is_not_carried(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path, segment_bytes=SEGMENT)
+        world.hand_in([Sent(b"soon", START_MS + 155_000), Sent(b"later", START_MS + 400_000)])
+        await fill(world, 12)
+        world.hand_in([Sent(b"x", START_MS + 25_000)])
+        await world.pass_time(START_MS + 24_000 - world.clock.now_ms(), 1_000)
+        world.led.files.fail_at_call = world.led.files.calls + 1
+        await world.pass_time(140_000, 1_000)
+        world.led.files.fail_at_call = None
+        await world.pass_time(400_000, 1_000)
+        assert [value for value in world.targets.values() if value != b"x" * 100] == [b"x", b"soon", b"later"]
+        assert start_of(world) > 2, "others are carried"
 
     run(scenario())
 
