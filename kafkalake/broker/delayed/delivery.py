@@ -31,7 +31,7 @@ from kafkalake.broker.delayed.due_runs import Entries
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_overs import HandOvers, Target
 from kafkalake.broker.delayed.parked import Parked
-from kafkalake.broker.delayed.queued import HandOver, Queued, take
+from kafkalake.broker.delayed.queued import HandOver, Queued, parts_to_try, take
 from kafkalake.broker.delayed.rows import WaitingRows, delivered_batch
 from kafkalake.broker.delayed.targets import OUT_OF_SEQUENCE, REFUSED, TOO_LARGE, UNKNOWN, Targets
 from kafkalake.clock import Clock
@@ -280,8 +280,8 @@ class Delivery:
             logger.error("target of delayed records has lost records target=%s error=%s", hand_over.note.target, error)
             changed = hand_over.note._replace(epoch=hand_over.note.epoch + 1, first_sequence=0)
             self._write_instead(hand_over, changed, rows)
-        elif len(rows) > 1 and _may_be_split(hand_over.note, error):
-            self._split(hand_over, rows)
+        elif (parts := parts_to_try(rows, hand_over.note, error)) is not None:
+            self._split(hand_over, *parts)
         elif isinstance(error, (*TOO_LARGE, *REFUSED)) or self._is_gone(hand_over, error):
             self._give_up(hand_over, rows, error)
         else:
@@ -314,9 +314,7 @@ class Delivery:
         self._to_write.append(instead)
         self._write_within(GATHER_MS)
 
-    def _split(self, hand_over: HandOver, rows: WaitingRows) -> None:
-        half = len(rows) // 2
-        first, rest = rows.slice(0, half), rows.slice(half, len(rows))
+    def _split(self, hand_over: HandOver, first: WaitingRows, rest: WaitingRows) -> None:
         queue = self._queues.setdefault(hand_over.note.target, deque())
         queue.appendleft(Queued(rest, hand_over.note.error_code, stays=True))
         self._write_instead(hand_over, hand_over.note._replace(offsets=first.offsets), first)
@@ -389,11 +387,6 @@ class Delivery:
         self.held_bytes += int(rows.sizes.sum())
         self._enqueue(target, Queued(rows, error_code, stays=True))
         self._write_within(GATHER_MS)
-
-
-def _may_be_split(intent: Note, error: KafkaError) -> bool:
-    """Return whether a part of a batch that is refused may be taken."""
-    return isinstance(error, (*TOO_LARGE, *REFUSED) if intent.reason is Reason.DEAD_LETTERED else TOO_LARGE)
 
 
 def _pause_ms(failures: int) -> int:

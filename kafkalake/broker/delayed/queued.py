@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kafkalake.broker.delayed.rows import WaitingRows
-from kafkalake.delayed_journal import Note
+from kafkalake.broker.delayed.targets import REFUSED, TOO_LARGE
+from kafkalake.delayed_journal import Note, Reason
+from kafkalake.errors import InvalidRecordError, KafkaError
 
 
 @dataclass(slots=True, eq=False)
@@ -53,3 +55,22 @@ def take(queue: deque[Queued], error_code: int, rows_max: int, bytes_max: int) -
             break
         queue.popleft()
     return WaitingRows.concat(taken)
+
+
+def parts_to_try(rows: WaitingRows, intent: Note, error: KafkaError) -> tuple[WaitingRows, WaitingRows] | None:
+    """Return two parts of a batch that is refused, one of which may be taken, None if there is nothing to try.
+
+    Halves, but those with and without a key if the topic may be compacted by now: all of a large backlog may be without one, and
+    halves would end with an intent for each record.
+    """
+    if len(rows) == 1:
+        return None
+    if isinstance(error, (*TOO_LARGE, *REFUSED) if intent.reason is Reason.DEAD_LETTERED else TOO_LARGE):
+        half = len(rows) // 2
+        return rows.slice(0, half), rows.slice(half, len(rows))
+    if not isinstance(error, InvalidRecordError):
+        return None
+    has_key = rows.batch.column("key").is_valid().to_numpy(zero_copy_only=False)
+    if has_key.all() or not has_key.any():
+        return None
+    return rows.take(np.flatnonzero(has_key)), rows.take(np.flatnonzero(~has_key))

@@ -24,6 +24,7 @@ from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.delayed_headers import DELAY_ID
 from kafkalake.delayed_journal import NO_DUE_TIME, Origin, encode
 from kafkalake.errors import InvalidRecordError, KafkaError, MessageTooLargeError
+from kafkalake.record import layout as at
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.log import Log
@@ -42,11 +43,12 @@ class Killed(Exception):
 
 
 class Sent(NamedTuple):
-    """A record of a test: its value, when it is due, its delay id. A value of None is a cancel."""
+    """A record of a test: its value, when it is due, its delay id. A value of None is a cancel. Its key is its value, or none."""
 
     value: bytes | None
     due_ms: int
     delay_id: bytes | None = None
+    has_key: bool = True
 
 
 class TargetLogs:
@@ -64,6 +66,7 @@ class TargetLogs:
         self.deleted: set[UUID] = set()
         self.refused: dict[UUID, KafkaError] = {}
         """The answers of some targets to everything."""
+        self.compacted: set[UUID] = set()
         self.refused_dead_letters: set[bytes] = set()
         """The values that the dead-letter topic refuses with the whole batch."""
         self.dead_letter_faults: list[KafkaError] = []
@@ -91,6 +94,8 @@ class TargetLogs:
             if len(batch.body) > self.largest_bytes:
                 fault = MessageTooLargeError()
         elif self.refused_dead_letters.intersection(batch.to_arrow().column("value").to_pylist()):
+            fault = InvalidRecordError()
+        if target[0] in self.compacted and batch.layout[at.KEY_NULLS]:
             fault = InvalidRecordError()
         if fault is not None:
             done(fault)
@@ -267,7 +272,7 @@ class DelayedWorld:
         rows: list[Row] = [
             (
                 self.clock.now_ms(),
-                each.value,
+                each.value if each.has_key else None,
                 each.value,
                 [("h", b"1")] + ([(DELAY_ID, each.delay_id)] if each.delay_id is not None else []),
             )

@@ -323,6 +323,33 @@ def test_a_record_that_is_too_large_for_its_target_becomes_a_dead_letter_alone(t
     run(scenario())
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("restarts", [False, True])
+def test_records_without_a_key_become_dead_letters_alone_when_their_target_is_compacted(
+    tmp_path: Path, restarts: bool
+) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        world.targets.compacted.add(ORDERS)
+        names = [b"%03d" % number for number in range(100)]
+        without = names[7::10]
+        world.kill_at = DelayedPoint.TARGET_APPENDED if restarts else None
+        world.hand_in([Sent(name, SECOND, has_key=name not in without) for name in names])
+        await world.pass_time(1_500, 100)
+        if restarts:
+            assert world.kill_at is None, "the point was reached"
+            world.restart()
+        await world.pass_time(1_500, 100)
+        await world.pass_real_time(lambda: world.coordinator.describe().waiting == 0)
+        assert world.targets.values() == [name for name in names if name not in without]
+        assert world.targets.values((DEAD_LETTERS, 0)) == without
+        world.hand_in([Sent(b"next", START_MS)])
+        await world.pass_time(1_000, 100)
+        assert world.targets.values()[-1] == b"next"
+
+    run(scenario())
+
+
 def test_records_of_a_deleted_topic_become_dead_letters_after_a_time(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await started(tmp_path)
