@@ -19,7 +19,7 @@ from functools import partial
 from typing import Protocol
 
 from kafkalake.broker.callbacks import Done
-from kafkalake.broker.delayed.delivery import Delivery, Metrics
+from kafkalake.broker.delayed.delivery import Delivery
 from kafkalake.broker.delayed.due_index import BucketFiles, DueIndex
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_ins import HandIns
@@ -30,7 +30,7 @@ from kafkalake.broker.delayed.payloads import Room
 from kafkalake.broker.delayed.rounds import Rounds
 from kafkalake.broker.delayed.rows import WaitingRows, read_waiting
 from kafkalake.broker.delayed.space import LOOK_MS, Space
-from kafkalake.broker.delayed.targets import Targets
+from kafkalake.broker.delayed.targets import Metrics, Targets
 from kafkalake.broker.partitions.append_queue import AppendQueue
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend

@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
@@ -31,9 +30,10 @@ from kafkalake.broker.delayed.due_runs import Entries
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_overs import HandOvers, Target
 from kafkalake.broker.delayed.parked import Parked
-from kafkalake.broker.delayed.queued import HandOver, Queued, parts_to_try, take
+from kafkalake.broker.delayed.queued import HandOver, Queued, parts_to_try, pause_after, take
 from kafkalake.broker.delayed.rows import WaitingRows, delivered_batch
-from kafkalake.broker.delayed.targets import OUT_OF_SEQUENCE, REFUSED, TOO_LARGE, UNKNOWN, Targets
+from kafkalake.broker.delayed.targets import OUT_OF_SEQUENCE, REFUSED, TOO_LARGE, UNKNOWN, Metrics, Targets
+from kafkalake.broker.partitions.append_queue import TURN_NS
 from kafkalake.clock import Clock
 from kafkalake.delayed_journal import NOWHERE, Kind, Note, Reason, encode_notes, note
 from kafkalake.errors import KafkaError, UnknownTopicIdError, error_for_code
@@ -57,21 +57,11 @@ PARK_AFTER = 5
 """Failures of a hand-over after which the records behind it are parked."""
 APART_BYTES_MAX = 64 << 20
 """The bytes of hand-overs that fail and are not counted among those that are held: others go on meanwhile."""
-PAUSE_MS_MIN = 20
-PAUSE_MS_MAX = 5_000
 GONE_AFTER_MS = 30_000
 """How long a topic must have been unknown until it is taken for deleted."""
 
 _NONE: Int64s = np.zeros(0, dtype=np.int64)
 _NOWHERE: Target = NOWHERE, -1
-
-
-class Metrics(Protocol):
-    """The receiver of what was handed over."""
-
-    def handed_over(self, lateness_ms: Int64s, now_ms: int) -> None: ...
-
-    def dead_lettered(self, records: int) -> None: ...
 
 
 Append = Callable[[ProducerBatch, Done], None]
@@ -97,7 +87,7 @@ class Delivery:
         """`unblocked` is called when parked records are to be taken and added again. read: of records that are given up."""
         self.parked = Parked()
         self._dead_letters = DeadLetters(
-            targets.dead_letter, read, self._hand_to_dead_letters, _pause_ms, BATCH_ROWS_MAX, BATCH_BYTES_MAX, timers
+            targets.dead_letter, read, self._hand_to_dead_letters, pause_after, BATCH_ROWS_MAX, BATCH_BYTES_MAX, timers
         )
         self.queued = 0
         """The number of records that have been added and are not finished."""
@@ -118,6 +108,7 @@ class Delivery:
         self._queues: dict[Target, deque[Queued]] = {}
         self._under_way: dict[Target, HandOver] = {}
         self._to_write: list[HandOver] = []
+        self._to_send: deque[HandOver] = deque()
         self._finished: list[Note] = []
         self._apart: deque[tuple[Callable[[], ProducerBatch], Done]] = deque()
         self._is_writing = False
@@ -160,7 +151,7 @@ class Delivery:
         hand_over = HandOver(intent, rows)
         self._under_way[intent.target] = hand_over
         self._count(rows, 1)
-        self._send(hand_over)
+        self._send_soon(hand_over)
 
     def finish(self, offsets: Int64s, reason: Reason) -> None:
         """Note that records wait no longer, without a hand-over."""
@@ -207,7 +198,10 @@ class Delivery:
             self._write_one_apart()
             return
         hand_overs, self._to_write = self._to_write, []
+        end_ns = self._clock.monotonic_ns() + TURN_NS
         for target in self._free_targets(TARGETS_MAX - len(hand_overs)):
+            if self._clock.monotonic_ns() >= end_ns:
+                break
             hand_over = self._under_way[target] = self._next(target)
             hand_overs.append(hand_over)
         finished, self._finished = self._finished, []
@@ -226,12 +220,12 @@ class Delivery:
         return free
 
     def _next(self, target: Target) -> HandOver:
-        """Take the next batch of records from a target's queue, with its intent."""
-        queue = self._queues[target]
+        """Take the next batch of records from a target's queue, with its intent. The others come before its next one."""
+        queue = self._queues.pop(target)
         error_code = queue[0].error_code
         rows = take(queue, error_code, BATCH_ROWS_MAX, BATCH_BYTES_MAX)
-        if not queue:
-            del self._queues[target]
+        if queue:
+            self._queues[target] = queue
         return HandOver(self._hand_overs.intent(target, rows.offsets, error_code), rows)
 
     def _written(self, notes: list[bytes], hand_overs: list[HandOver], failures: int, error: KafkaError | None) -> None:
@@ -239,18 +233,21 @@ class Delivery:
             return
         if error is not None:
             logger.warning("journal of delayed delivery not written, to be repeated error=%s", error)
-            self._timers.schedule(_pause_ms(failures), partial(self._write_again, notes, hand_overs, failures + 1))
+            self._timers.schedule(pause_after(failures), partial(self._write_again, notes, hand_overs, failures + 1))
             return
         self._is_writing = False
         if hand_overs:
             self._reach(DelayedPoint.INTENTS_JOURNALLED)
         if len(notes) > len(hand_overs):
             self._reach(DelayedPoint.FINISHED_JOURNALLED)
+        is_sending = bool(self._to_send)
         for hand_over in hand_overs:
             if hand_over.rows is None:
                 del self._under_way[hand_over.note.target]
             else:
-                self._send(hand_over)
+                self._to_send.append(hand_over)
+        if not is_sending:
+            self._send_some()
         if self._queues or self._to_write or self._finished or self._apart:
             self._write_within(GATHER_MS)
 
@@ -259,6 +256,21 @@ class Delivery:
             self._append(encode_notes(notes), partial(self._written, notes, hand_overs, failures))
 
     # The targets
+
+    def _send_soon(self, hand_over: HandOver) -> None:
+        if not self._to_send:
+            self._timers.schedule(GATHER_MS, self._send_some)
+        self._to_send.append(hand_over)
+
+    def _send_some(self) -> None:
+        """Send what is to be sent, for about `TURN_NS`, and the rest in later turns of the event loop."""
+        end_ns = self._clock.monotonic_ns() + TURN_NS
+        try:
+            while self._to_send and self._clock.monotonic_ns() < end_ns:
+                self._send(self._to_send.popleft())
+        finally:
+            if self._to_send:
+                self._timers.schedule(GATHER_MS, self._send_some)
 
     def _send(self, hand_over: HandOver) -> None:
         if self.is_closed:
@@ -333,11 +345,10 @@ class Delivery:
             logger.warning(
                 "delayed records not handed over, to be repeated target=%s error=%s", hand_over.note.target, error
             )
-        pause_ms = _pause_ms(hand_over.failures)
+        self._timers.schedule(pause_after(hand_over.failures), partial(self._send_soon, hand_over))
         hand_over.failures += 1
         if hand_over.failures >= PARK_AFTER and hand_over.rows is not None:
             self._step_aside(hand_over, hand_over.rows)
-        self._timers.schedule(pause_ms, partial(self._send, hand_over))
 
     def _step_aside(self, hand_over: HandOver, rows: WaitingRows) -> None:
         """Make room for other targets: park the records behind a hand-over that fails, and count its own apart."""
@@ -387,7 +398,3 @@ class Delivery:
         self.held_bytes += int(rows.sizes.sum())
         self._enqueue(target, Queued(rows, error_code, stays=True))
         self._write_within(GATHER_MS)
-
-
-def _pause_ms(failures: int) -> int:
-    return min(PAUSE_MS_MIN << min(failures, 10), PAUSE_MS_MAX)

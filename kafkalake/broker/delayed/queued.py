@@ -12,6 +12,9 @@ from kafkalake.broker.delayed.targets import REFUSED, TOO_LARGE
 from kafkalake.delayed_journal import Note, Reason
 from kafkalake.errors import InvalidRecordError, KafkaError
 
+PAUSE_MS_MIN = 20
+PAUSE_MS_MAX = 5_000
+
 
 @dataclass(slots=True, eq=False)
 class HandOver:
@@ -74,3 +77,8 @@ def parts_to_try(rows: WaitingRows, intent: Note, error: KafkaError) -> tuple[Wa
     if has_key.all() or not has_key.any():
         return None
     return rows.take(np.flatnonzero(has_key)), rows.take(np.flatnonzero(~has_key))
+
+
+def pause_after(failures: int) -> int:
+    """Return the milliseconds until a write is repeated that has failed so often before."""
+    return min(PAUSE_MS_MIN << min(failures, 10), PAUSE_MS_MAX)

@@ -19,10 +19,9 @@ from kafkalake.broker.callbacks import CallbackLoop, Done, call_isolated
 from kafkalake.broker.coordination.journal_creation import CreatingHost, create_journal, size_setting
 from kafkalake.broker.coordination.journal_writer import JournalWriter
 from kafkalake.broker.delayed.coordinator import DelayedHost, JournalCoordinator, JournalDescription
-from kafkalake.broker.delayed.delivery import Metrics
 from kafkalake.broker.delayed.leader_targets import MESSAGE_BYTES_MAX
 from kafkalake.broker.delayed.payloads import Room
-from kafkalake.broker.delayed.targets import Targets
+from kafkalake.broker.delayed.targets import Metrics, Targets
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.transactions.fault_points import kill_as_asked
 from kafkalake.delayed_journal import journal_partition

@@ -17,6 +17,7 @@ from kafkalake.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.record.arrays import Int64s
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.topic_partition import PartitionId
 
@@ -46,3 +47,11 @@ class Targets(Protocol):
     async def dead_letter(self) -> PartitionId[UUID]:
         """Return a partition for records whose target is gone. Raise `KafkaError` if there is none now."""
         ...
+
+
+class Metrics(Protocol):
+    """The receiver of what was handed over."""
+
+    def handed_over(self, lateness_ms: Int64s, now_ms: int) -> None: ...
+
+    def dead_lettered(self, records: int) -> None: ...

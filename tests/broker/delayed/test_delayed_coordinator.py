@@ -19,6 +19,7 @@ from broker.delayed.delayed_world import (
     started,
 )
 
+from kafkalake.broker.delayed import delivery
 from kafkalake.broker.delayed.coordinator import PAUSE_MS
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_ins import check_hand_in
@@ -412,6 +413,42 @@ def test_a_batch_is_as_large_as_its_target_takes(tmp_path: Path) -> None:
         await world.pass_time(1_500, 100)
         assert world.targets.values() == [b"%04d" % number for number in range(5_000)]
         assert [rows for _, rows in world.targets.appends] == [2_000, 2_000, 1_000]
+
+    run(scenario())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("work", ["take", "delivered_batch"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_many_targets_that_are_due_together_do_not_hold_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, restarts: bool
+) -> None:
+    targets = [(UUID(int=1_000 + number), 0) for number in range(100)]
+    in_turn = [0]
+
+    async def scenario() -> None:
+        world = await started(tmp_path)
+        loop = asyncio.get_running_loop()
+        done: Callable[..., object] = getattr(delivery, work)
+
+        def work_for_a_millisecond(*arguments: object) -> object:
+            if not in_turn[-1]:
+                loop.call_soon(in_turn.append, 0)
+            in_turn[-1] += 1
+            world.clock.advance(1)
+            return done(*arguments)
+
+        monkeypatch.setattr(delivery, work, work_for_a_millisecond)
+        for target in targets:
+            world.hand_in([Sent(b"a", SECOND), Sent(b"b", SECOND)], target)
+        world.targets.always = NotEnoughReplicasError() if restarts else None
+        await world.pass_time(1_500, 100)
+        if restarts:
+            world.restart()
+            world.targets.always = None
+        await world.pass_time(1_500, 100)
+        assert [world.targets.values(target) for target in targets] == [[b"a", b"b"]] * 100
+        assert max(in_turn) <= 35, "of the alarm, and of the journal's answer"
 
     run(scenario())
 
