@@ -7,7 +7,8 @@ splits the header into the most columns. A header that two delimiters split into
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -21,6 +22,62 @@ DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 """Delimiters that can be detected, with their names."""
 
 _NAMES = {"\\t": "\t", "tab": "\t"}
+
+
+FindFaults = Callable[[pa.RecordBatch], Mapping[int, str]]
+"""Returns, by their index, what is wrong with rows that are valid CSV."""
+
+
+@dataclass(slots=True)
+class _Fault:
+    """An invalid row, from line `line` on: why, and its text.
+
+    at: its index in the rows of its chunk, or that of the next one if it is none of them (`is_row`). is_last: nothing can be read
+    behind it.
+    """
+
+    at: int
+    failure: Failure
+    text: bytes
+    line: int
+    is_row: bool = False
+    is_last: bool = False
+
+    def hand_to(self, bad: BadLines) -> Failure | None:
+        """Return the error if it ends the reading, by the rule of `bad`."""
+        if self.is_last:
+            return bad.end(self.failure, self.line)
+        return bad.take(self.failure, self.text, self.line)
+
+
+class _Chunk:
+    """Rows with the columns of the header, and the faults among them, in the order of the file."""
+
+    def __init__(self) -> None:
+        self.rows: list[Sequence[str | None]] = []
+        self.places: list[tuple[int, bytes]] = []
+        """The first line and the text of each row, if faults are looked for in the rows."""
+        self.faults: list[_Fault] = []
+
+    def add_faults(self, found: Mapping[int, str]) -> None:
+        """Add what is wrong with rows, by their index."""
+        for at, said in found.items():
+            line, text = self.places[at]
+            self.faults.append(_Fault(at, Failure(f"line {line}: {said}"), text, line, is_row=True))
+        self.faults.sort(key=lambda fault: fault.line)
+
+    def sort_out(self, bad: BadLines) -> Failure | None:
+        """Hand the faults to `bad`, and keep the valid rows. If one ends the reading, keep those before it and return its error."""
+        problem, end = None, len(self.rows)
+        for fault in self.faults:
+            problem = fault.hand_to(bad)
+            if problem is not None:
+                end = fault.at
+                break
+        invalid = {fault.at for fault in self.faults if fault.is_row}
+        if invalid or problem is not None:
+            self.rows = [row for at, row in enumerate(self.rows[:end]) if at not in invalid]
+        return problem
 
 
 class CsvFile:
@@ -50,46 +107,67 @@ class CsvFile:
         self._file.close()
 
     def batches(
-        self, rows_per_batch: int, bad: BadLines, from_line: int, progress: Callable[[int], None]
+        self,
+        rows_per_batch: int,
+        bad: BadLines,
+        from_line: int,
+        progress: Callable[[int], None],
+        find_faults: FindFaults | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches of string columns. An empty field is null, blank lines are skipped.
 
         Rows that begin before line `from_line` are skipped. `progress` is called with the rows so far. An invalid row goes
-        to `bad`. If that ends the reading, the preceding rows are yielded first.
+        to `bad`, and so does one in which `find_faults` finds a fault. If that ends the reading, the preceding rows are
+        yielded first.
         """
-        reader = csv.reader(self._lines(), delimiter=self.delimiter, strict=True)
-        offset = self._first_line - 1
-        rows: list[Sequence[str | None]] = []
         count = 0
-        problem: Failure | None = None
-        while problem is None:
-            line = offset + reader.line_num + 1
-            self._read.clear()
+        for chunk in self._chunks(rows_per_batch, from_line, keeps_places=find_faults is not None):
+            if find_faults is not None and chunk.rows:
+                chunk.add_faults(find_faults(self._batch(chunk.rows)))
+            problem = chunk.sort_out(bad)
+            if chunk.rows:
+                count += len(chunk.rows)
+                progress(count)
+                yield self._batch(chunk.rows)
+            if problem is not None:
+                raise problem
+
+    def _chunks(self, rows_per_batch: int, from_line: int, *, keeps_places: bool) -> Iterator[_Chunk]:
+        """Yield the rows from line `from_line` on, as many as make a batch, with the faults among them."""
+        reader = csv.reader(self._lines(), delimiter=self.delimiter, strict=True)
+        columns, before, read = len(self.columns), self._first_line, self._read
+        chunk, is_last = _Chunk(), False
+        rows, count = chunk.rows, 0
+        while not is_last:
+            line = before + reader.line_num
+            read.clear()
+            failure = None
             try:
                 row = next(reader, None)
                 if row is None:
                     break
                 if not row or line < from_line:
                     continue
-                if len(row) != len(self.columns):
-                    raise Failure(f"line {line} has {_counted(len(row))}, the head has {len(self.columns)}")
-                rows.append([text or None for text in row])
-            except Failure as failure:
-                problem = bad.take(failure, self._last_read(), line)
+                if len(row) == columns:
+                    rows.append([text or None for text in row])
+                    if keeps_places:
+                        chunk.places.append((line, self._last_read()))
+                else:
+                    failure = Failure(f"line {line} has {_counted(len(row))}, the head has {columns}")
             except csv.Error as error:
-                problem = bad.take(Failure(f"line {line} is no CSV: {error}"), self._last_read(), line)
+                failure = Failure(f"line {line} is no CSV: {error}")
             except UnicodeDecodeError:
-                problem = bad.end(Failure(f"line {line} or one after it is not UTF-8"), line)
-            if len(rows) == rows_per_batch:
-                count += len(rows)
-                progress(count)
-                yield self._batch(rows)
-                rows = []
-        if rows:
-            progress(count + len(rows))
-            yield self._batch(rows)
-        if problem is not None:
-            raise problem
+                failure, is_last = Failure(f"line {line} or one after it is not UTF-8"), True
+            if failure is not None:
+                text = b"" if is_last else self._last_read()
+                chunk.faults.append(_Fault(len(rows), failure, text, line, is_last=is_last))
+            count += 1
+            if count == rows_per_batch:
+                yield chunk
+                chunk = _Chunk()
+                rows, count = chunk.rows, 0
+        if count:
+            yield chunk
 
     def _lines(self) -> Iterator[str]:
         """Yield the lines of the file, and keep those of the current row."""

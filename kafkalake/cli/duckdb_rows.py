@@ -1,4 +1,4 @@
-"""DuckDB's results as Arrow batches, with either version of DuckDB's API."""
+"""DuckDB over rows that a command reads: a connection, names in SQL, results as Arrow batches with either version of its API."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+
+def open_duckdb() -> DuckDBPyConnection:
+    """Return a connection to a database in memory, which loads no extension by itself."""
+    import duckdb
+
+    return duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
+
+
+def quoted(text: str, quote: str = '"') -> str:
+    """Return a name in SQL, or a text with the quote `'`."""
+    return quote + text.replace(quote, 2 * quote) + quote
 
 
 def arrow_batches(connection: DuckDBPyConnection, query: str, rows: int) -> Iterator[pa.RecordBatch]:

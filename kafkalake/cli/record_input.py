@@ -23,17 +23,17 @@ import pyarrow as pa
 
 from kafkalake.cli.bad_lines import BadLines
 from kafkalake.cli.csv_input import CsvFile
+from kafkalake.cli.duckdb_rows import arrow_batches, open_duckdb, quoted
 from kafkalake.cli.json_input import as_bytes, field_of, headers_of, milliseconds, parse_line, text_or_bytes, typed_key
 from kafkalake.cli.lines import read_blocks, read_lines
 from kafkalake.cli.output import Failure
+from kafkalake.cli.row_times import find_untimed_rows, time_of_row
 from kafkalake.close_names import did_you_mean
 from kafkalake.config.value_schema import BINARY
 from kafkalake.errors import InvalidRecordError
 from kafkalake.record.schema import SCHEMA
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
     from kafkalake.reader.avro_of_json import AvroOfJson
 
 ROWS_PER_BATCH = 32_768
@@ -201,9 +201,11 @@ def from_csv(
 
     `progress` is called with the number of rows so far. Raise `Failure` or `UsageProblem` if the file cannot be read.
     """
+    at = fields.timestamp
+    find_faults = None if at is None else lambda rows: find_untimed_rows(rows, at)
     with CsvFile(path, delimiter) as file:
         selection = _selection(dict.fromkeys(file.columns, "VARCHAR"), "csv", fields)
-        for rows in file.batches(ROWS_PER_BATCH, bad, from_line, progress):
+        for rows in file.batches(ROWS_PER_BATCH, bad, from_line, progress, find_faults):
             for batch in _select(path, selection, "rows", {"rows": rows}):
                 yield _with_encoded(batch, fields)
 
@@ -214,9 +216,9 @@ def from_parquet(path: Path, fields: Fields, progress: Callable[[int], None]) ->
 
     if not os.access(path, os.R_OK):
         raise Failure(f"{path}: no such file, or it cannot be read")
-    source = f"read_parquet({_quoted(str(path), chr(39))})"
+    source = f"read_parquet({quoted(str(path), chr(39))})"
     try:
-        with _duckdb() as connection:
+        with open_duckdb() as connection:
             described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
     except duckdb.Error as error:
         raise Failure(f"{path}: {str(error).splitlines()[0]}") from None
@@ -246,20 +248,12 @@ def _with_encoded(batch: pa.RecordBatch, fields: Fields) -> pa.RecordBatch:
     return batch.set_column(batch.schema.get_field_index("value"), "value", pa.array(values, pa.binary()))
 
 
-def _duckdb() -> DuckDBPyConnection:
-    import duckdb
-
-    return duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
-
-
 def _select(path: Path, selection: str, source: str, tables: dict[str, pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield records made by `selection` from `source`, one of `tables` or read by DuckDB. Raise `Failure` if DuckDB fails."""
     import duckdb
 
-    from kafkalake.cli.duckdb_rows import arrow_batches
-
     try:
-        with _duckdb() as connection:
+        with open_duckdb() as connection:
             for name, table in tables.items():
                 connection.register(name, pa.Table.from_batches([table]))
             for batch in arrow_batches(connection, f"SELECT {selection} FROM {source}", ROWS_PER_BATCH):
@@ -346,33 +340,30 @@ def _selection(columns: dict[str, str], kind: str, fields: Fields) -> str:
     whole = _row_as_json(columns, kind, fields.types)
     parts.append(f"{_bytes_of(fields.value, columns) if fields.value is not None else whole} AS value")
     if fields.timestamp is not None:
-        column = _quoted(fields.timestamp)
-        text = f"CAST({column} AS VARCHAR)"
-        moment = f"epoch_ms(CAST({text} AS TIMESTAMP))"
-        parts.append(f"coalesce(TRY_CAST({text} AS BIGINT), {moment}, epoch_ms(now()::TIMESTAMP)) AS timestamp")
+        parts.append(f"{time_of_row(fields.timestamp)} AS timestamp")
     return ", ".join(parts)
 
 
 def _bytes_of(column: str, columns: dict[str, str]) -> str:
-    quoted = _quoted(column)
+    name = quoted(column)
     kind = columns[column]
     if kind == "BLOB":
-        return quoted
+        return name
     if kind == "VARCHAR":
-        return f"encode({quoted})"
-    return f"encode(CASE WHEN {quoted} IS NULL THEN NULL ELSE trim(CAST(to_json({quoted}) AS VARCHAR), '\"') END)"
+        return f"encode({name})"
+    return f"encode(CASE WHEN {name} IS NULL THEN NULL ELSE trim(CAST(to_json({name}) AS VARCHAR), '\"') END)"
 
 
 def _row_as_json(columns: dict[str, str], kind: str, types: Mapping[str, str]) -> str:
     parts = []
     for name in columns:
-        column = _quoted(name)
+        column = quoted(name)
         text = f"CAST(to_json({column}) AS VARCHAR)"
         if kind == "csv":
             text = _csv_as_json(column, text, types.get(name))
         elif columns[name] == "BLOB" and types.get(name) == BINARY:
             text = f"""'{{"base64":"' || base64({column}) || '"}}'"""
-        label = _quoted(json.dumps(name, ensure_ascii=False) + ":", "'")
+        label = quoted(json.dumps(name, ensure_ascii=False) + ":", "'")
         parts.append(f"{label} || coalesce({text}, 'null')")
     return "encode('{' || " + " || ',' || ".join(parts) + " || '}')"
 
@@ -386,7 +377,3 @@ def _csv_as_json(column: str, text: str, typed: str | None) -> str:
     if typed == "BOOLEAN":
         return f"CASE WHEN lower({column}) IN ('true', 'false') THEN lower({column}) ELSE {text} END"
     return f"CASE WHEN json_valid({column}) THEN {column} ELSE {text} END"
-
-
-def _quoted(text: str, quote: str = '"') -> str:
-    return quote + text.replace(quote, 2 * quote) + quote

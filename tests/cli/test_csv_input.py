@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import random
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from kafkalake.cli import record_input
 from kafkalake.cli.bad_lines import SKIP, BadLines
 from kafkalake.cli.csv_input import CsvFile
 from kafkalake.cli.output import Failure, UsageProblem
+from kafkalake.cli.record_input import Fields, from_csv
 
 Rows = list[dict[str, str | None]]
 
@@ -101,6 +104,47 @@ def test_rows_that_are_left_out_are_counted_and_kept_as_they_are(file: Path, tmp
 def test_reading_goes_on_at_a_line(file: Path) -> None:
     file.write_text("a,b\n" + "".join(f"{n},x\n" for n in range(2, 12)))
     assert [row["a"] for row in read(file, from_line=8)] == ["8", "9", "10", "11"]
+
+
+def times(path: Path, bad: BadLines, from_line: int = 1) -> list[int]:
+    """The timestamps of the rows that are read, by the column `at`."""
+    found: list[int] = []
+    for batch in from_csv(path, Fields(timestamp="at"), None, bad, from_line, lambda _: None):
+        found += batch.column("timestamp").cast(pa.int64()).to_pylist()
+    return found
+
+
+def test_a_row_whose_time_is_none_is_an_invalid_row(file: Path, tmp_path: Path) -> None:
+    """Among rows that are invalid for other reasons, in the order of the file."""
+    file.write_text("at,b\n1000,x\nsoon,y\n3\n1970-01-01 00:00:04,x\ninfinity,z\n1970/01/01 00:00:05,x\n-6,x\n")
+    kept = tmp_path / "bad.csv"
+    with BadLines(str(kept)) as bad:
+        assert times(file, bad) == [1_000, 4_000, 5_000, -6]
+        assert (bad.count, bad.first) == (3, "line 3: 'soon' is no timestamp")
+    assert kept.read_text() == "soon,y\n3\ninfinity,z\n"
+    assert len(times(file, BadLines(SKIP))) == 4
+
+
+def test_reading_stops_at_a_row_whose_time_is_none_and_goes_on_there(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("at,b\n1000,x\nsoon,y\n3\n4000,x\n")
+    for size in (1, 2, 3, 100):
+        monkeypatch.setattr(record_input, "ROWS_PER_BATCH", size)
+        bad, found = BadLines(), list[int]()
+        batches = from_csv(file, Fields(timestamp="at"), None, bad, 1, lambda _: None)
+        with pytest.raises(Failure, match="line 3: 'soon' is no timestamp"):
+            for batch in batches:
+                found += batch.column("timestamp").cast(pa.int64()).to_pylist()
+        assert (found, bad.stopped_at) == ([1_000], 3)
+        assert times(file, BadLines(SKIP), from_line=3) == [4_000]
+
+
+def test_a_row_without_a_time_is_of_now(file: Path) -> None:
+    file.write_text("at,b\n,x\n")
+    before = time.time_ns() // 1_000_000
+    (found,) = times(file, BadLines())
+    assert before <= found <= time.time_ns() // 1_000_000
 
 
 @pytest.mark.exhaustive
