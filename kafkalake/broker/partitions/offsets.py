@@ -17,6 +17,7 @@ from kafkalake.errors import (
     OffsetOutOfRangeError,
     RequestTimedOutError,
     UnsupportedVersionError,
+    as_value,
 )
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -120,7 +121,7 @@ async def wait_until_deleted(purgatory: Purgatory, partition: Partition, offset:
         finally:
             purgatory.discard(wait)
     if partition.refusal is not None:
-        raise partition.refusal
+        raise as_value(partition.refusal)
     if (found := _low_watermark(partition)) < offset:
         raise RequestTimedOutError()
     return found

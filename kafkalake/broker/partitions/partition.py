@@ -201,7 +201,7 @@ class Partition:
         Raise the partition's error, without the work, if it is led here no more.
         """
         if self.refusal is not None:
-            raise self.refusal
+            raise as_value(self.refusal)
         work = asyncio.ensure_future(run_blocking(change))
         self.under_way.add(work)
         work.add_done_callback(self.under_way.discard)

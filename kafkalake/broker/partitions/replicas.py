@@ -214,14 +214,13 @@ class Replicas:
             partitions = {topic_id: len(topic.registrations) for topic_id, topic in known.items()}
             changes = changed_partitions(image, {**known, **new})
             gone = [topic for topic_id, topic in known.items() if topic_id not in image.partitions]
-            replaced = await self._make_way({topic.name for topic in new.values()}, gone)
-            resigned = await self._prepare(changes, gone)
+            others = await self._make_way({topic.name for topic in new.values()}, gone)
+            resigned = await self._prepare(changes, others)
             self._topics.apply(image, new.values(), gone)
             await self._place_all(changes, resigned)
             self._configure_changed(known, by_id)
-            for topic in gone:
-                if topic not in replaced:
-                    self._forget(topic)
+            for topic in others:
+                self._forget(topic)
             grown = [
                 topic
                 for topic in dict.fromkeys(each.topic for each in changes)
@@ -241,17 +240,17 @@ class Replicas:
 
     # Before anything is changed
 
-    async def _make_way(self, names: Set[str], gone: Iterable[Topic]) -> Set[Topic]:
+    async def _make_way(self, names: Set[str], gone: Iterable[Topic]) -> list[Topic]:
         """Have the directories of deleted topics with the names of new ones away before those are opened.
 
-        Return those of `gone` that are forgotten by that: a broker that comes late follows both changes in one version.
+        A broker that comes late follows both changes in one version. Those of `gone` are forgotten by that; return the others.
         """
-        replaced = {topic for topic in gone if topic.name in names}
+        replaced = [topic for topic in gone if topic.name in names]
         await self._let_rest([replica for topic in replaced for replica in _replicas_of(topic)])
         for topic in replaced:
             self._forget(topic)
         await self._retired.wait_for(names)
-        return replaced
+        return [topic for topic in gone if topic.name not in names]
 
     async def _prepare(self, changes: Sequence[ReplicaChange], gone: Sequence[Topic]) -> Set[ReplicaId]:
         """Open the logs of new replicas, stop those that follow another leader from now on, and begin the epochs to lead in.
