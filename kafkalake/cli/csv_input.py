@@ -66,8 +66,11 @@ class _Chunk:
             self.faults.append(_Fault(at, Failure(f"line {line}: {said}"), text, line, is_row=True))
         self.faults.sort(key=lambda fault: fault.line)
 
-    def sort_out(self, bad: BadLines) -> Failure | None:
-        """Hand the faults to `bad`, and keep the valid rows. If one ends the reading, keep those before it and return its error."""
+    def sort_out(self, bad: BadLines) -> tuple[list[int] | None, Failure | None]:
+        """Hand the faults to `bad`. Return the indices of the valid rows, None if all are, and an error if one ends the reading.
+
+        The valid rows are then those before it.
+        """
         problem, end = None, len(self.rows)
         for fault in self.faults:
             problem = fault.hand_to(bad)
@@ -75,9 +78,8 @@ class _Chunk:
                 end = fault.at
                 break
         invalid = {fault.at for fault in self.faults if fault.is_row}
-        if invalid or problem is not None:
-            self.rows = [row for at, row in enumerate(self.rows[:end]) if at not in invalid]
-        return problem
+        valid = [at for at in range(end) if at not in invalid] if invalid or problem is not None else None
+        return valid, problem
 
 
 class CsvFile:
@@ -122,13 +124,16 @@ class CsvFile:
         """
         count = 0
         for chunk in self._chunks(rows_per_batch, from_line, keeps_places=find_faults is not None):
+            batch = self._batch(chunk.rows)
             if find_faults is not None and chunk.rows:
-                chunk.add_faults(find_faults(self._batch(chunk.rows)))
-            problem = chunk.sort_out(bad)
-            if chunk.rows:
-                count += len(chunk.rows)
+                chunk.add_faults(find_faults(batch))
+            valid, problem = chunk.sort_out(bad)
+            if valid is not None:
+                batch = batch.take(pa.array(valid, pa.int64()))
+            if len(batch):
+                count += len(batch)
                 progress(count)
-                yield self._batch(chunk.rows)
+                yield batch
             if problem is not None:
                 raise problem
 
@@ -179,8 +184,9 @@ class CsvFile:
         return "".join(self._read).rstrip("\r\n").encode()
 
     def _batch(self, rows: Sequence[Sequence[str | None]]) -> pa.RecordBatch:
+        columns = zip(*rows, strict=True) if rows else ((),) * len(self.columns)
         return pa.RecordBatch.from_arrays(
-            [pa.array(column, pa.string()) for column in zip(*rows, strict=True)], names=list(self.columns)
+            [pa.array(column, pa.string()) for column in columns], names=list(self.columns)
         )
 
     def _read_head(self) -> tuple[tuple[str, ...], int]:
