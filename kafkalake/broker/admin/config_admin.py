@@ -72,8 +72,7 @@ class ConfigAdmin:
 
         Raise `PolicyViolationError` if they are more than `CHANGES_MAX`.
         """
-        if len(changes) > CHANGES_MAX:
-            raise PolicyViolationError("Unable to perform excessively large batch operation.")
+        check_number(len(changes))
         before: ConfigOf = {}
         after: dict[ConfigResource, Mapping[str, str]] = {}
         errors: dict[ConfigResource, KafkaError] = {}
@@ -124,6 +123,12 @@ class ConfigAdmin:
             await self._look()
         except KafkaLakeError as error:
             logger.warning("whether there is a newer version of the cluster is not known error=%s", error)
+
+
+def check_number(changes: int) -> None:
+    """Raise `PolicyViolationError` if one version cannot change as many resources."""
+    if changes > CHANGES_MAX:
+        raise PolicyViolationError("Unable to perform excessively large batch operation.")
 
 
 def _missing(there: ConfigOf, kept: ConfigOf) -> ConfigOf:

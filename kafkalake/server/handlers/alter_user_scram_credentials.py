@@ -6,9 +6,9 @@ They are kept in the cluster's image (`broker/admin/scram_credentials.py`). Of o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from kafkalake.broker.admin.config_admin import Change
+from kafkalake.broker.admin.config_admin import Change, check_number
 from kafkalake.broker.admin.scram_credentials import credential_text, mechanism_name, user_resource
 from kafkalake.cluster.image import ConfigResource
 from kafkalake.errors import (
@@ -32,27 +32,46 @@ from kafkalake.wire.messages.security import (
 async def handle(request: Request[AlterUserScramCredentialsRequest]) -> AlterUserScramCredentialsResponse:
     body = request.body
     asked: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*body.deletions, *body.upsertions]
-    times = Counter(each.name for each in asked)
+    times: Counter[str] = Counter()
+    for each in asked:
+        times[each.name] += 1
+        await request.turn()
+    refused: KafkaError | None = None
     errors: dict[str, KafkaError] = {}
-    changes: dict[ConfigResource, Change] = {}
     try:
         if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
             raise ClusterAuthorizationError()
-        for each in asked:
-            try:
-                if times[each.name] > 1:
-                    raise DuplicateResourceError("A user credential cannot be altered twice in the same request")
-                resource = user_resource(each.name)
-                changes[resource] = _deletion(each) if isinstance(each, ScramCredentialDeletion) else _upsertion(each)
-            except KafkaError as error:
-                errors[each.name] = as_value(error)
-            await request.turn()
-        admin = request.context.broker.config_admin
-        failed = await admin.alter_all(changes, changed_by=request.caller, validate_only=False)
+        check_number(len(times))
+        errors = await _alter(request, asked, times)
     except KafkaError as error:
-        return refusal(body, error.code, request.error_text(error))
-    errors |= {resource.name: error for resource, error in failed.items()}
-    return AlterUserScramCredentialsResponse(results=[_result(request, user, errors.get(user)) for user in times])
+        refused = as_value(error)
+    results = []
+    for user in times:
+        results.append(_result(request, user, refused or errors.get(user)))
+        await request.turn()
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+async def _alter(
+    request: Request[AlterUserScramCredentialsRequest],
+    asked: Iterable[ScramCredentialDeletion | ScramCredentialUpsertion],
+    times: Mapping[str, int],
+) -> dict[str, KafkaError]:
+    """Alter what is valid and return the errors of the other users."""
+    errors: dict[str, KafkaError] = {}
+    changes: dict[ConfigResource, Change] = {}
+    for each in asked:
+        try:
+            if times[each.name] > 1:
+                raise DuplicateResourceError("A user credential cannot be altered twice in the same request")
+            resource = user_resource(each.name)
+            changes[resource] = _deletion(each) if isinstance(each, ScramCredentialDeletion) else _upsertion(each)
+        except KafkaError as error:
+            errors[each.name] = as_value(error)
+        await request.turn()
+    admin = request.context.broker.config_admin
+    failed = await admin.alter_all(changes, changed_by=request.caller, validate_only=False)
+    return errors | {resource.name: error for resource, error in failed.items()}
 
 
 def _result(request: Request[object], user: str, error: KafkaError | None) -> AlterUserScramCredentialsResult:
