@@ -1,10 +1,10 @@
 """Copies records exactly once, in a process of its own: `python transactional_copier.py OPTIONS`, a JSON object.
 
 {"client", "servers", "group", "input", "output", "transactional_id", "seed", "abort_rate", "protocol"}. Reads the topic `input` as
-a member of `group`, writes each value as `copied:VALUE` to the same partition of `output`, and commits the offsets in the same
-transaction (KIP-98, KIP-447). Some transactions are aborted on purpose, then it goes back to what is committed. Prints a JSON line
-per event: {"assigned": [partitions]}, {"copied": n}, {"aborted": why}. Ends in order at SIGTERM; when it cannot go on (fenced),
-with {"ended": why} and code 3.
+a member of `group`, which must have committed an offset of each partition, writes each value as `copied:VALUE` to the same
+partition of `output`, and commits the offsets in the same transaction (KIP-98, KIP-447). Some transactions are aborted on purpose,
+then it goes back to what is committed. Prints a JSON line per event: {"assigned": [partitions]}, {"copied": n}, {"aborted": why}.
+Ends in order at SIGTERM; when it cannot go on (fenced), with {"ended": why} and code 3.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class ConfluentCopier:
         assignment = self._consumer.assignment()
         for each in self._persist(lambda: self._consumer.committed(assignment, timeout=TIMEOUT_S)):
             if each.offset < 0:
-                each.offset = self._kafka.OFFSET_BEGINNING
+                raise ValueError(f"nothing is committed of partition {each.partition}")
             try:
                 self._consumer.seek(each)
             except self._kafka.KafkaException as error:

@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from benchmarks import kafka_tools
-from exactly_once import Copier, check_exactly_once, read_committed
+from exactly_once import Copier, check_exactly_once, commit_beginning, read_committed
 from group_processes import SMALL_JVM, Speaker, check_alive, said, wait_until_shared
 from kafka_clients import CLIENTS, COMMITTED, UNCOMMITTED, create_topic
 from transactional_clients import TIMEOUT_S, TRANSACTIONAL_CLIENTS, ConfluentTransactions, Fenced, TransactionalProducer
@@ -170,6 +170,7 @@ def test_members_of_a_group_copy_each_record_once(
     create_topic(servers, topic, partitions=4)
     create_topic(servers, topic + "-copy", partitions=4)
     output = topic + "-copy"
+    commit_beginning(servers, group, topic)
     copiers = [
         Copier(
             client=client,
