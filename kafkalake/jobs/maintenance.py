@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -112,7 +113,7 @@ class Maintenance(Job):
             hours = (run.clock.now_ms() - job.newest_ms) / 3_600_000
             before = {"files": job.files, "bytes": job.bytes, "path": str(job.path.relative_to(run.lake))}
             steps.append(Step(STAGED, None, None, f"nothing was written there for {hours:.1f} h", before, job))
-        for path, why in orphans(run.lake, replicas, segments):
+        for path, why in orphans(run.lake, replicas, segments, run.reading):
             steps.append(Step(ORPHAN, None, None, why, {"path": str(path.relative_to(run.lake))}))
         return steps
 
@@ -194,26 +195,38 @@ def _removed(
     quiet_ms = run.clock.now_ms() - _last_commit_ms(run.lake)
     for directory, replica in replicas.items():
         row, topic = replica.row, topics.get(replica.row.topic_id)
-        if replica.broker_id in running or topic is None or not (directory / STATE_FILE).exists():
-            continue
-        current = segments.get((row.topic_id, row.partition), [])
-        names = REAL_FILES.list(str(directory))
-        state = read_state(directory)
-        start = log_start(state, row)
-        gone = {name for name, _ in stale_files(names, current, start).superseded} | _below(names, current, start)
-        if gone:
-            swapped = tuple(each for each in current if each.generation)
-            size = sum(os.path.getsize(directory / name) for name in gone)
+        step = None
+        if replica.broker_id not in running and topic is not None:
+            current = segments.get((row.topic_id, row.partition), [])
             delay_ms = run.topic_configs[topic.topic].file_delete_delay_ms
-            why = f"removed from the log more than file.delete.delay.ms={delay_ms} ago"
-            detail: _Removed | None = _Removed(
-                directory, UUID(row.topic_id), replica.broker_id, start, swapped, len(gone)
-            )
-            if quiet_ms < delay_ms:
-                why, detail = f"file.delete.delay.ms={delay_ms} has not passed yet", None
-            elif not (replica.is_only or state.clean):  # its recovery says whether acknowledged records are gone
-                why, detail = f"broker {replica.broker_id} was killed, and removes them at its next start", None
-            yield Step(UNLINK, row.topic, row.partition, why, {"files": len(gone), "bytes": size}, detail)
+            with run.reading(row.topic, row.partition):
+                step = _unlinked(directory, replica, current, quiet_ms=quiet_ms, delay_ms=delay_ms)
+        if step is not None:
+            yield step
+
+
+def _unlinked(
+    directory: Path, replica: Replica, current: Sequence[RewrittenSegment], *, quiet_ms: int, delay_ms: int
+) -> Step | None:
+    """Return the step for a replica, None if it has no such files. Raise `LakeError` or `OSError` if it cannot be read."""
+    row = replica.row
+    if not (directory / STATE_FILE).exists():
+        return None
+    names = REAL_FILES.list(str(directory))
+    state = read_state(directory)
+    start = log_start(state, row)
+    gone = {name for name, _ in stale_files(names, current, start).superseded} | _below(names, current, start)
+    if not gone:
+        return None
+    swapped = tuple(each for each in current if each.generation)
+    size = sum(os.path.getsize(directory / name) for name in gone)
+    why = f"removed from the log more than file.delete.delay.ms={delay_ms} ago"
+    detail: _Removed | None = _Removed(directory, UUID(row.topic_id), replica.broker_id, start, swapped, len(gone))
+    if quiet_ms < delay_ms:
+        why, detail = f"file.delete.delay.ms={delay_ms} has not passed yet", None
+    elif not (replica.is_only or state.clean):  # its recovery says whether acknowledged records are gone
+        why, detail = f"broker {replica.broker_id} was killed, and removes them at its next start", None
+    return Step(UNLINK, row.topic, row.partition, why, {"files": len(gone), "bytes": size}, detail)
 
 
 def _why_clean(run: Run, name: str) -> str:
@@ -273,9 +286,15 @@ def _unlink(run: Run, partition: _Removed | None) -> Done:
 
 
 def orphans(
-    lake: Path, replicas: Mapping[Path, Replica], segments: dict[TopicPartition, list[RewrittenSegment]]
+    lake: Path,
+    replicas: Mapping[Path, Replica],
+    segments: dict[TopicPartition, list[RewrittenSegment]],
+    reading: Callable[[str, int], AbstractContextManager[None]],
 ) -> Iterator[tuple[Path, str]]:
-    """Yield everything below `logs` outside any replica, or in a replica outside any segment, and why."""
+    """Yield everything below `logs` outside any replica, or in a replica outside any segment, and why.
+
+    reading: the context in which a partition, by topic and number, is looked at, as `Run.reading`.
+    """
     known = {f"{replica.row.topic}-{replica.row.partition}" for replica in replicas.values()}
     for broker in _within(lake / paths.LOG_DIRECTORY):
         if not broker.is_dir() or not broker.name.isdecimal():
@@ -288,7 +307,10 @@ def orphans(
             elif replica is not None:
                 row = replica.row
                 current = segments.get((row.topic_id, row.partition), [])
-                yield from _orphans_in(directory, current, row.log_start_offset)
+                found: list[tuple[Path, str]] = []
+                with reading(row.topic, row.partition):
+                    found = list(_orphans_in(directory, current, row.log_start_offset))
+                yield from found
             elif directory.name in known:
                 yield directory, f"of a partition of which broker {broker.name} is no replica"
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -23,16 +24,18 @@ from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.lock_file import holding_logs
 from kafkalake.metadata.tables.job_tables import JobTable
+from kafkalake.storage.files import RealFiles
 from kafkalake.storage.staging import staging_path
-from kafkalake.storage.state import read_state
+from kafkalake.storage.state import STATE_BYTES, STATE_FILE, read_state
 
 DEADLINE_S = 30
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> WrittenLake:
-    """`old`: three sealed segments that retention has removed, and one that it has not; no broker runs."""
+    """`old`: three sealed segments that retention has removed, and one that it has not; `other`: empty; no broker runs."""
     lake = WrittenLake(tmp_path / "lake")
+    lake.create("other")
     lake.create("old")
     now_ms = time.time_ns() // 1_000_000
     for number in range(4):
@@ -82,6 +85,30 @@ def test_files_of_removed_segments_go_after_the_delay(lake: WrittenLake) -> None
     assert values(lake.path) == list(range(30, 40))
     state = read_state(lake.directory("old"))
     assert (state.log_start_offset, state.high_watermark, state.clean) == (30, 40, True)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("damage", ["state", "directory"])
+def test_a_partition_that_cannot_be_read_keeps_no_other_from_being_done(
+    lake: WrittenLake, damage: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delay_passed(lake.path)
+    if damage == "state":
+        (lake.directory("other") / STATE_FILE).write_bytes(bytes(STATE_BYTES))
+    else:
+        names = RealFiles.list
+
+        def listed(files: RealFiles, directory: str) -> list[str]:
+            if directory == str(lake.directory("other")):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), directory)
+            return names(files, directory)
+
+        monkeypatch.setattr(RealFiles, "list", listed)
+    assert run(lake.path) == 1
+    assert segment_bases(lake) == [30]
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("maintenance: other-0: ")
+    assert "steps failed, the first: other-0: " in said[-1]
 
 
 @pytest.mark.process
