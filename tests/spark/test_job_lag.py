@@ -217,6 +217,17 @@ def test_an_offset_of_an_earlier_topic_of_the_name_does_not_count(lake: WrittenL
     assert web["rate_out"] is None, "its first commit to this topic"
 
 
+def test_the_past_of_an_earlier_topic_of_the_name_is_not_that_of_the_topic(lake: WrittenLake) -> None:
+    commit(lake, 0, {("etl", 0): 10}, NOW_MS - 60_000)  # by an earlier version: with no topic id
+    then_ms = time.time_ns() // 1_000_000
+    lake.delete_topic("clicks")
+    lake.create("clicks", 2)
+    lake.publish()
+    assert run(lake.path, "--history", "0.001", at_ms=then_ms + 150) == 0  # a look every 150 ms
+    past = [row for row in JobTable(lake.path, paths.LAG).rows().to_pylist() if row["run_id"].startswith("history")]
+    assert not past
+
+
 @pytest.mark.parametrize("damage", ["state", "directory"])
 def test_a_partition_that_cannot_be_read_hides_the_lag_of_no_other(
     lake: WrittenLake, damage: str, capsys: pytest.CaptureFixture[str]

@@ -21,14 +21,13 @@ import pyarrow.dataset as pads
 from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
 from kafkalake.jobs.frame import main as run_job
-from kafkalake.jobs.lag.measurement import WINDOW_MS, Measurement, commits_of
+from kafkalake.jobs.lag.measurement import WINDOW_MS, Measurement, commits_of, past_edges
 from kafkalake.jobs.lag.report import (
     Alert,
     AlertRules,
     CommitHistory,
     GroupTopic,
     Lag,
-    PartitionEdge,
     alerts,
     catching_up,
     measure,
@@ -161,9 +160,7 @@ class LagJob(Job):
             if past.time_ms >= self._now_ms or past.time_ms in done:
                 continue
             done.add(past.time_ms)
-            edges = {
-                (row.topic, row.partition): PartitionEdge(row.log_start_offset, row.high_watermark) for row in past.rows
-            }
+            edges = past_edges(past.rows, run.topics)
             rows = [
                 measure(key, commit, edges[where], now_ms=past.time_ms, next_record_ms=None, rate_out=None)
                 for key, commit in commits.at(past.time_ms).items()

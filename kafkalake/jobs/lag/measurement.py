@@ -8,7 +8,7 @@ rates        the history of `group_offsets`, and of `partitions` in its older ve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,12 +73,7 @@ class Measurement:
 
         Raise `LakeError` if the tables do not reach that far back.
         """
-        ids = {topic.topic: topic.topic_id for topic in self.topics}
-        edges = {
-            (row.topic, row.partition): PartitionEdge(row.log_start_offset, row.high_watermark)
-            for row in self.store.load_partitions(timestamp_ms=time_ms)
-            if ids.get(row.topic) == row.topic_id
-        }
+        edges = past_edges(self.store.load_partitions(timestamp_ms=time_ms), self.topics)
         committed = {key: at for key, at in self.commits.at(time_ms).items() if (key.topic, key.partition) in edges}
         snapshots = self._snapshots({(key.topic, key.partition) for key in committed})
         there = {
@@ -154,6 +149,16 @@ def _measured(
         )
         for key, commit in sorted(committed.items())
     ]
+
+
+def past_edges(rows: Iterable[PartitionRow], topics: Iterable[TopicRow]) -> dict[TopicPartition, PartitionEdge]:
+    """Return the edges of partitions in past `rows`, without those of earlier topics of the same names."""
+    ids = {topic.topic: topic.topic_id for topic in topics}
+    return {
+        (row.topic, row.partition): PartitionEdge(row.log_start_offset, row.high_watermark)
+        for row in rows
+        if ids.get(row.topic) == row.topic_id
+    }
 
 
 def commits_of(
