@@ -21,7 +21,7 @@ from kafkalake.reader.live_partitions import LivePartition, LivePartitions
 from kafkalake.reader.watermarks import is_settled, watermark_limit, with_known_watermarks
 from kafkalake.spark.planner.tables import load_table
 from kafkalake.storage.log import Log
-from kafkalake.storage.state import PartitionState
+from kafkalake.storage.state import STATE_BYTES, STATE_FILE, PartitionState
 
 
 @pytest.fixture
@@ -146,6 +146,21 @@ def test_without_the_leaders_directory_the_largest_known_watermark_counts(
     for broker_id in (1, 2):
         shutil.rmtree(lake.directory_of(broker_id, "clicks"))
     with pytest.raises(LakeError, match=r"logs/0/clicks-0 cannot be seen on host .*, and holds clicks-0"):
+        values(lake)
+
+
+@pytest.mark.parametrize("leader", [0, NO_LEADER])
+def test_a_replica_whose_state_cannot_be_read_is_as_one_that_is_not_there(
+    lake: ReplicatedLake, leader: int, _impatient: None
+) -> None:
+    lake.elect("clicks", leader)
+    lake.close()
+    states = [lake.directory_of(broker_id, "clicks") / STATE_FILE for broker_id in range(3)]
+    states[0].write_bytes(bytes(STATE_BYTES))
+    assert values(lake) == numbers(30)
+    for state in states:
+        state.write_bytes(bytes(STATE_BYTES))
+    with pytest.raises(LakeError, match=r"logs/0/clicks-0/state: neither slot has the right checksum"):
         values(lake)
 
 

@@ -7,8 +7,8 @@ Every reader and job that has no broker to ask looks here. The table `cluster` h
     2. read the leader's `state`                 it has every acknowledged record, or the leader has just begun
     3. look for a newer version                  another leader since: again from 1
 
-A leader that has just begun, or whose directory is not there, is waited for, at most `_PATIENCE_S` for all partitions together.
-After that the largest watermark that is known counts, of all replicas and of Delta.
+A leader that has just begun, or whose directory is not there or has no valid `state`, is waited for, at most `_PATIENCE_S` for all
+partitions together. After that the largest watermark that is known counts, of all replicas and of Delta.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class LivePartitions:
     def of(self, topic: TopicRow, number: int) -> LivePartition:
         """Return a partition now, of its leader.
 
-        Raise `LakeError` if it has records that this host cannot see, or if the directory now belongs to another topic of the name.
+        Raise `LakeError` if it has records that this host cannot see, if the directory now belongs to another topic of the name, or
+        if no replica's `state` can be read.
         """
         row = self._rows.get((topic.topic_id, number))
         registration = self._registration(topic, number)
@@ -125,11 +126,14 @@ class LivePartitions:
         """Return a partition, and whether its state has every record that was acknowledged until now."""
         replicas = self._replicas(topic, number, registration)
         nothing = LivePartition(topic, number, row, registration, replicas, partitions=self)
-        leader, leads = registration.leader, replicas.get(registration.leader)
-        leading = None if leads is None or not _is_of(leads, topic) else read_state(leads)
+        leader = registration.leader
+        of_leader = {leader: replicas[leader]} if leader in replicas else {}
+        leading = dict(_states(of_leader, topic)).get(leader)
         if leading is not None and is_settled(leading, registration):
             return _at(nothing, leader, leading), True
         states = dict(_states(replicas, topic)) | ({} if leading is None else {leader: leading})
+        if not states:  # of those that are there, the first says why it cannot be read
+            states = {each: read_state(where) for each, where in replicas.items() if _is_of(where, topic)}
         if not states:
             return nothing, registration.leader == NO_LEADER or row is None or row.log_end_offset == 0
         read = leader if leading is not None else max(states, key=lambda each: states[each].high_watermark)
