@@ -6,8 +6,10 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from kafka_reference import Kafkalake
 from lake_catalog import Statement, statements, with_catalog
@@ -17,8 +19,10 @@ from waiting import wait_until
 
 from kafkalake import Admin
 from kafkalake.client.administration.configs import TOPIC_RESOURCE
-from kafkalake.errors import BrokerUnavailableError, InvalidConfigError
+from kafkalake.errors import BrokerUnavailableError, InvalidConfigError, LakeError
 from kafkalake.reader.lake_broker import connect
+from kafkalake.spark.planner import tombstones
+from kafkalake.spark.planner.process import IS_WITHDRAWN
 from kafkalake.spark.planner.statements import drop_table, undo_create
 from kafkalake.spark.planner.tables import id_of
 from kafkalake.storage.staging import staging_path
@@ -130,6 +134,26 @@ def test_what_is_undone_is_done_to_no_other_topic_and_a_purge_that_fails_leaves_
     assert not undo_create(statement)
     assert setting(broker.lake, clicks, "file.delete.delay.ms") == "60000"
     assert setting(broker.lake, clicks, "delete.protected") == "true"
+
+
+def test_keys_that_were_found_in_a_topic_are_deleted_from_no_other_of_its_name(
+    sql: Statement, broker: Kafkalake, clicks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql(f"CREATE TABLE lake.{clicks} TBLPROPERTIES ('cleanup.policy' = 'compact')")
+    sql(f"INSERT INTO lake.{clicks} (key, value) VALUES ('ann', '1')")
+    find = tombstones._found
+
+    def find_and_make_anew(*asked: Any) -> pa.RecordBatch:
+        found = find(*asked)
+        sql(f"DROP TABLE lake.{clicks}")
+        sql(f"CREATE TABLE lake.{clicks}")
+        return found
+
+    monkeypatch.setattr(tombstones, "_found", find_and_make_anew)
+    statement = {"lake": str(broker.lake), "topic": clicks, "keys": [b"ann".hex()], IS_WITHDRAWN: lambda: False}
+    with pytest.raises(LakeError, match=f"topic {clicks} was deleted and created again meanwhile"):
+        tombstones.delete_keys(statement)
+    assert sql(f"SELECT * FROM lake.{clicks}") == []
 
 
 def test_what_show_create_table_prints_makes_such_a_topic_in_another_lake(

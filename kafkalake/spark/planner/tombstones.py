@@ -33,13 +33,14 @@ _COLUMNS = StructType().add("key", BinaryType()).add("value", BinaryType()).add(
 def delete_keys(question: Question) -> None:
     """Delete the `keys` (in hexadecimal) of a topic, all or, where the statement was withdrawn in time, none.
 
-    Raise `LakeError` if it was withdrawn, `ConfigurationError` if the topic is not compacted, the errors of `begin_read`, and those
-    of a write.
+    Raise `LakeError` if it was withdrawn or the topic deleted and created again meanwhile, `ConfigurationError` if the topic is not
+    compacted, the errors of `begin_read`, and those of a write.
     """
     lake, name = question["lake"], named_topic(question)
     options = ReadOptions(str(lake_path(lake)), topics=(name,), fail_on_data_loss=False)
     tables = open_lake(lake)
-    if not is_keyed(lake_path(lake), tables.control_store.load().config, the_topic(options, tables)):
+    topic = the_topic(options, tables)
+    if not is_keyed(lake_path(lake), tables.control_store.load().config, topic):
         raise ConfigurationError(
             f"topic {name} is not compacted, so that no record of it is deleted by its key: DELETE deletes those below an offset "
             "(WHERE offset < 100), and cleanup.policy=compact makes records the states of their keys"
@@ -47,6 +48,8 @@ def delete_keys(question: Question) -> None:
     rows = _found(options, tables, [bytes.fromhex(key) for key in question["keys"]], question[IS_WITHDRAWN])
     if rows.num_rows:
         sink = Sink({"lake": options.lake, "topic": name}, _COLUMNS, overwrite=False, is_stream=False)
+        if (name, topic.topic_id) not in sink.write.topic_ids:
+            raise LakeError(f"topic {name} was deleted and created again meanwhile: nothing of the new one is deleted")
         directory = f"job-{uuid.uuid4().hex}"
         try:
             sink.commit(directory, 0, [sink.stage(iter([rows]), directory)])
