@@ -163,7 +163,7 @@ class CsvFile:
                 failure = Failure(f"line {line} is no CSV: {error}")
             except UnicodeDecodeError:
                 failure, is_last = Failure(f"line {line} or one after it is not UTF-8"), True
-            if failure is not None:
+            if failure is not None and (is_last or line >= from_line):
                 text = b"" if is_last else self._last_read()
                 chunk.faults.append(_Fault(len(rows), failure, text, line, is_last=is_last))
             count += 1

@@ -14,7 +14,8 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalake.cli.bad_lines import BadLines
-from kafkalake.cli.csv_input import CsvFile
+from kafkalake.cli.csv_input import CsvFile, FindFaults
 from kafkalake.cli.duckdb_rows import arrow_batches, open_duckdb, quoted
 from kafkalake.cli.json_input import as_bytes, field_of, headers_of, milliseconds, parse_line, text_or_bytes, typed_key
 from kafkalake.cli.lines import read_blocks, read_lines
@@ -201,13 +202,34 @@ def from_csv(
 
     `progress` is called with the number of rows so far. Raise `Failure` or `UsageProblem` if the file cannot be read.
     """
-    at = fields.timestamp
-    find_faults = None if at is None else lambda rows: find_untimed_rows(rows, at)
     with CsvFile(path, delimiter) as file:
+        find_faults = _find_faults(path, file.columns, fields)
         selection = _selection(dict.fromkeys(file.columns, "VARCHAR"), "csv", fields)
         for rows in file.batches(ROWS_PER_BATCH, bad, from_line, progress, find_faults):
             for batch in _select(path, selection, "rows", {"rows": rows}):
                 yield _with_encoded(batch, fields)
+
+
+def _find_faults(path: Path, columns: Sequence[str], fields: Fields) -> FindFaults | None:
+    """Return what finds the rows of CSV that can be no records of the topic: None if all can."""
+    at, encoder = fields.timestamp, fields.encoder
+    if at is None and encoder is None:
+        return None
+    selection = _selection(dict.fromkeys(columns, "VARCHAR"), "csv", replace(fields, timestamp=None))
+
+    def find(rows: pa.RecordBatch) -> dict[int, str]:
+        faults = {} if at is None else find_untimed_rows(rows, at)
+        if encoder is None:
+            return faults
+        found = (batch.column("value").to_pylist() for batch in _select(path, selection, "rows", {"rows": rows}))
+        for index, value in enumerate(chain.from_iterable(found)):
+            try:
+                encoder.encode(value)
+            except InvalidRecordError as error:
+                faults.setdefault(index, str(error))
+        return faults
+
+    return find
 
 
 def from_parquet(path: Path, fields: Fields, progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:

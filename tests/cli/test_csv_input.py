@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import random
 import time
 from pathlib import Path
@@ -16,6 +17,9 @@ from kafkalake.cli.bad_lines import SKIP, BadLines
 from kafkalake.cli.csv_input import CsvFile
 from kafkalake.cli.output import Failure, UsageProblem
 from kafkalake.cli.record_input import Fields, from_csv
+from kafkalake.config.topic_values import topic_values
+from kafkalake.config.value_schema import ValueType
+from kafkalake.reader.avro_of_json import AvroOfJson
 
 Rows = list[dict[str, str | None]]
 
@@ -106,6 +110,14 @@ def test_reading_goes_on_at_a_line(file: Path) -> None:
     assert [row["a"] for row in read(file, from_line=8)] == ["8", "9", "10", "11"]
 
 
+def test_rows_before_the_line_that_are_no_csv_are_passed_over_as_all_others(file: Path) -> None:
+    file.write_text('a,b\n1,"2"x\n3\n4,5\n')
+    bad = BadLines()
+    assert read(file, bad=bad, from_line=4) == [{"a": "4", "b": "5"}]
+    with pytest.raises(Failure, match="line 2 is no CSV"):
+        read(file, from_line=2)
+
+
 def times(path: Path, bad: BadLines, from_line: int = 1) -> list[int]:
     """The timestamps of the rows that are read, by the column `at`."""
     found: list[int] = []
@@ -138,6 +150,27 @@ def test_reading_stops_at_a_row_whose_time_is_none_and_goes_on_there(
                 found += batch.column("timestamp").cast(pa.int64()).to_pylist()
         assert (found, bad.stopped_at) == ([1_000], 3)
         assert times(file, BadLines(SKIP), from_line=3) == [4_000]
+
+
+def test_a_row_that_the_topics_schema_does_not_take_is_an_invalid_row(file: Path, tmp_path: Path) -> None:
+    parts = [{"name": "name", "type": "string"}, {"name": "ms", "type": "int"}]
+    schema = json.dumps({"type": "record", "name": "row", "fields": parts})
+    topic = topic_values({"value.format": "avro", "value.schema": schema})
+    assert topic.avro is not None
+    types = {field.name: field.type.sql for field in topic.fields}
+    fields = Fields(types=types, encoder=AvroOfJson(topic.avro, ValueType("STRUCT", fields=topic.fields)))
+    file.write_text("name,ms\nann,1\nbob,soon\ncarl,3\n")
+    kept = tmp_path / "bad.csv"
+    with BadLines(str(kept)) as bad:
+        assert sum(map(len, from_csv(file, fields, None, bad, 1, lambda _: None))) == 2
+        assert bad.count == 1
+        assert str(bad.first).startswith("line 3: field ms")
+    assert kept.read_text() == "bob,soon\n"
+    stopping, found = BadLines(), list[int]()
+    with pytest.raises(Failure, match="line 3: "):
+        for batch in from_csv(file, fields, None, stopping, 1, lambda _: None):
+            found.append(len(batch))
+    assert (found, stopping.stopped_at) == ([1], 3)
 
 
 def test_a_row_without_a_time_is_of_now(file: Path) -> None:
