@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from reprlib import repr as short
 from typing import Any
 
 from kafkalake.cli.output import Failure, UsageProblem
@@ -85,7 +86,7 @@ def milliseconds(value: object, number: int) -> int | None:
         return parse_time(str(value), "timestamp")
     except UsageProblem:
         raise Failure(
-            f"line {number}: '{value}' is no timestamp: milliseconds since 1970 or 2026-11-21T08:00:00Z"
+            f"line {number}: {short(str(value))} is no timestamp: milliseconds since 1970 or 2026-11-21T08:00:00Z"
         ) from None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from reprlib import repr as short
+
 import pyarrow as pa
 
 from kafkalake.cli.duckdb_rows import open_duckdb, quoted
@@ -19,7 +21,7 @@ def find_untimed_rows(rows: pa.RecordBatch, column: str) -> dict[int, str]:
         connection.register("rows", pa.Table.from_batches([rows]))
         is_wrong = connection.execute(f"SELECT {quoted(column)} IS NOT NULL AND {moment} IS NULL FROM rows").fetchall()
     texts = rows.column(column)
-    return {index: f"'{texts[index]}' is no timestamp" for index, (wrong,) in enumerate(is_wrong) if wrong}
+    return {index: f"{short(texts[index].as_py())} is no timestamp" for index, (wrong,) in enumerate(is_wrong) if wrong}
 
 
 def _moment(column: str, cast: str) -> str:

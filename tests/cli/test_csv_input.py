@@ -137,6 +137,13 @@ def test_a_row_whose_time_is_none_is_an_invalid_row(file: Path, tmp_path: Path) 
     assert len(times(file, BadLines(SKIP))) == 4
 
 
+def test_an_error_quotes_the_beginning_of_a_long_text_alone(file: Path) -> None:
+    file.write_text("at,b\n" + "x" * 1_000_000 + ",y\n")
+    with pytest.raises(Failure, match="is no timestamp") as refused:
+        times(file, BadLines())
+    assert len(str(refused.value)) < 200
+
+
 def test_reading_stops_at_a_row_whose_time_is_none_and_goes_on_there(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
