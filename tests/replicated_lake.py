@@ -62,7 +62,8 @@ class ReplicatedLake(WrittenLake):
         """Write a replica's `state` with other fields, as its broker does."""
         path = self.directory_of(broker_id, topic, partition) / STATE_FILE
         state = read_state(path)._replace(**fields)  # type: ignore[arg-type]
-        path.write_bytes(encode_slot(state, 1_000_000) + encode_slot(state, 1_000_001))
+        with path.open("r+b") as file:  # not truncated: who reads meanwhile finds a valid slot
+            file.write(encode_slot(state, 1_000_000) + encode_slot(state, 1_000_001))
 
     def open_replica(self, broker_id: int, topic: str, partition: int = 0, **config: object) -> Log:
         """Open the log of a replica that is not broker 0's. The caller closes it."""

@@ -203,9 +203,8 @@ def from_csv(
     `progress` is called with the number of rows so far. Raise `Failure` or `UsageProblem` if the file cannot be read.
     """
     with CsvFile(path, delimiter) as file:
-        find_faults = _find_faults(path, file.columns, fields)
         selection = _selection(dict.fromkeys(file.columns, "VARCHAR"), "csv", fields)
-        for rows in file.batches(ROWS_PER_BATCH, bad, from_line, progress, find_faults):
+        for rows in file.batches(ROWS_PER_BATCH, bad, from_line, progress, _find_faults(path, file.columns, fields)):
             for batch in _select(path, selection, "rows", {"rows": rows}):
                 yield _with_encoded(batch, fields)
 
