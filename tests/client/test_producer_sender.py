@@ -69,9 +69,27 @@ def test_topics_that_nobody_sends_to_are_forgotten() -> None:
     assert asked == [["t"]], "one that is sent to is kept; one that does not exist was asked for every second"
     assert asked_topics(producer, 60_000)[-1] == []
     assert producer.core.client.metadata.cluster.topics == {}
-    later = producer.send(b"v")
+    producer.core.want_topic("t")
     assert ["t"] in asked_topics(producer, 1_000)
+    later = producer.send(b"v")
+    producer.run()
     assert later.get(0).offset == 6
+
+
+def test_queues_of_a_forgotten_topic_are_given_up_and_taken_up_by_a_caller_that_has_them() -> None:
+    producer = SimulatedProducer(linger_ms=0, metadata_max_idle_ms=5_000, metadata_max_age_ms=5_000).start()
+    accumulator = producer.core.accumulator
+    before = accumulator.topic("t")
+    assert before is not None
+    producer.run(20_000)
+    assert accumulator.topic("t") is None, "as much stayed for each topic that was ever sent to"
+    late = producer.core.try_append(before, b"late", None, 0, (), None, None)
+    assert late is not None and accumulator.topic("t") is before
+    producer.run(20_000)
+    assert late.get(0).offset == 0 and accumulator.topic("t") is None
+    producer.core.sender.call(lambda: producer.core.want_topic("t"))
+    producer.run(1_000)
+    assert accumulator.topic("t") is before, "two queues of a partition would mix up its order"
 
 
 def test_a_topic_that_a_caller_waits_for_is_not_forgotten() -> None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from weakref import WeakValueDictionary
 
 from kafkalake.client.arguments import Header
 from kafkalake.client.network.metadata import ClusterMetadata
@@ -56,6 +57,8 @@ class Accumulator:
         self._codec = settings.codec
         self._lock = threading.Lock()
         self._topics: dict[str, TopicQueues] = {}
+        self._forgotten: WeakValueDictionary[str, TopicQueues] = WeakValueDictionary()
+        """Of topics that are forgotten while a caller may still append to them."""
         self._used = 0
         self._waiters = 0
         self._flushes = 0
@@ -106,6 +109,7 @@ class Accumulator:
                     if batch.size + size > self._settings.batch_size:
                         self._close(queue, batch)
                         continue  # the sticky partition may be another one now
+                self._topics.setdefault(topic.name, topic)  # forgotten since the caller has looked
                 batch = self._make_room(queue, size, now())
                 if batch is None:
                     return None
@@ -125,6 +129,7 @@ class Accumulator:
             batch = self._new_batch(topic.name, chosen, now_ms)
             batch.take_encoded(data, records)
             batch.charge(size)
+            self._topics.setdefault(topic.name, topic)  # as in `append`
             topic.partitions[chosen].add_encoded(batch)
             topic.count_batch(chosen, size)
             self._woken()
@@ -151,14 +156,17 @@ class Accumulator:
     # For the sender
 
     def update(self, cluster: ClusterMetadata) -> None:
-        """Take over the partitions of the newest metadata."""
+        """Take over the partitions of the newest metadata. Forget the topics that these have forgotten, once they are empty."""
         with self._lock:
             for name, info in cluster.topics.items():
-                queues = self._topics.get(name)
+                queues = self._topics.get(name) or self._forgotten.get(name)
                 if queues is None:
                     queues = TopicQueues(name, self._settings.batch_size, self._random)
                 queues.update(info)
                 self._topics[name] = queues
+            idle = self._topics.keys() - cluster.topics.keys() - cluster.errors.keys()
+            for name in idle - {batch.topic for batch in self._incomplete} if idle else ():
+                self._forgotten[name] = self._topics.pop(name)
 
     def ready(self, cluster: ClusterMetadata, now_ms: int, is_available: Callable[[int], bool]) -> Ready:
         """Return what may be sent. `is_available`: whether a broker should get records without a key (KIP-794)."""

@@ -80,7 +80,7 @@ def _precedes(batch: Batch, other: Batch) -> bool:
 class TopicQueues:
     """The partitions of a topic, and the one for records without a key. `count`: of the newest metadata."""
 
-    __slots__ = ("available", "count", "name", "partitions", "sticky")
+    __slots__ = ("__weakref__", "available", "count", "name", "partitions", "sticky")
 
     def __init__(self, name: str, batch_size: int, random: Random) -> None:
         self.name = name
