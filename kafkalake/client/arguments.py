@@ -22,10 +22,10 @@ def check_topic(topic: object) -> None:
         raise TypeError(f"a topic is a str, not {type(topic).__name__}")
     if not topic.strip():
         raise ValueError("a topic needs a name")
-    _check_text(topic, "a topic is named")
+    check_text(topic, "a topic is named")
 
 
-def _check_text(text: str, what: str) -> None:
+def check_text(text: str, what: str) -> None:
     """Raise `ValueError` for a text with half of a surrogate pair, as Python makes of bytes that are no UTF-8."""
     try:
         text.encode()
@@ -127,7 +127,7 @@ def checked_headers(headers: Sequence[Header]) -> tuple[Header, ...]:
         if not isinstance(key, str | bytes):
             raise TypeError(f"the key of a header is a str, not {type(key).__name__}")
         if isinstance(key, str):
-            _check_text(key, "the key of a header is sent")
+            check_text(key, "the key of a header is sent")
         if value is not None and not isinstance(value, bytes):
             raise TypeError(f"the value of header {key!r} is bytes or None, not {type(value).__name__}")
     return found

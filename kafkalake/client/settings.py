@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from kafkalake.client.arguments import check_text
 from kafkalake.close_names import did_you_mean
 from kafkalake.config.setting import Setting, by_name, invalid_value, settings_of
 from kafkalake.config.setting_texts import parse
@@ -67,6 +68,9 @@ def _value(setting: Setting, value: object) -> object:
         raise invalid_value(setting.name, value, "String must be non-empty")
     if isinstance(value, bool):
         return parse(setting, str(value).lower())
-    if isinstance(value, list | tuple):
-        return parse(setting, ",".join(map(str, value)))
-    return parse(setting, str(value))
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    try:
+        check_text(text, "it is sent")
+    except ValueError as error:
+        raise invalid_value(setting.name, ascii(text), str(error)) from None
+    return parse(setting, text)

@@ -128,6 +128,14 @@ def test_a_producer_is_not_made_of_wrong_parts(given: dict[str, Any], error: typ
         kafkalake.Producer({"bootstrap.servers": NOWHERE, **given}, **parts)
 
 
+@pytest.mark.parametrize("name", ["client_id", "group_id", "group_instance_id", "transactional_id", "bootstrap_servers"])
+def test_a_setting_that_has_no_bytes_is_refused(name: str) -> None:
+    kinds = {"group_id": kafkalake.Consumer, "group_instance_id": kafkalake.Consumer, "client_id": kafkalake.Admin}
+    with pytest.raises(ConfigurationError, match=rf"{name.replace('_', '.')}: it is sent in UTF-8") as raised:
+        kinds.get(name, kafkalake.Producer)(**{"bootstrap_servers": NOWHERE, name: "a\udc80:1"}).close()
+    assert str(raised.value).isascii(), "a terminal can show it"
+
+
 @pytest.mark.parametrize("kind", [kafkalake.Producer, kafkalake.Consumer, kafkalake.Admin])
 def test_settings_are_a_dictionary(kind: Any) -> None:
     with pytest.raises(TypeError, match="settings are a dictionary"):
