@@ -31,6 +31,7 @@ from kafkalake.client.errors import (
 from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.errors import (
     FencedInstanceIdError,
+    InvalidTopicError,
     KafkaLakeError,
     UnreleasedInstanceIdError,
 )
@@ -81,6 +82,24 @@ def four(any_broker: BrokerProcess, topic: str) -> Iterator[BrokerProcess]:
     """A broker with the test's topic, of four partitions."""
     create_topic(any_broker.bootstrap_servers, topic, PARTITIONS)
     yield any_broker
+
+
+def test_a_topic_whose_name_none_can_have_is_raised_by_polls_and_others_are_read(
+    four: BrokerProcess, topic: str
+) -> None:
+    produce(four, topic, [b"v"])
+    found: list[str] = []
+    with consumer(four, **{"group.id": topic, "metadata.max.age.ms": 100}) as reader:
+
+        def poll() -> bool:
+            try:
+                found.extend("v" for _ in reader.poll(0.1))
+            except InvalidTopicError as error:
+                found.append(str(error).partition(":")[0])
+            return "v" in found and found.count("topic 'no topic!'") > 1
+
+        reader.subscribe([topic, "no topic!"])
+        wait_until(poll, lambda: f"{found}")
 
 
 PROTOCOLS = [

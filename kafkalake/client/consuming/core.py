@@ -35,6 +35,7 @@ from kafkalake.client.requests import FETCH, FETCH_BY_ID
 from kafkalake.errors import (
     BrokerUnavailableError,
     InvalidGroupIdError,
+    InvalidTopicError,
     KafkaLakeError,
     TopicAuthorizationError,
     as_value,
@@ -196,7 +197,7 @@ class ConsumerCore:
         for partition in self.subscriptions.partitions:
             self._follow_leader(partition)
         for name, error in cluster.errors.items():
-            if isinstance(error, TopicAuthorizationError) and name in (self._followed or ()):
+            if isinstance(error, InvalidTopicError | TopicAuthorizationError) and name in (self._followed or ()):
                 self._report(error)
         missing = self.view.missing(self._followed or (), self.subscriptions.partitions)
         for text in sorted(missing - self._missing)[:_ERRORS_MAX]:
