@@ -1,4 +1,7 @@
-"""The calls of a consumer as scripts, see `script`."""
+"""The calls of a consumer as scripts, see `script`.
+
+A little more than 400 lines: one function for each call, and what several of them do.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ logger = logging.getLogger(__name__)
 _NEW_TOPIC_MS = 5_000
 """How long a topic that does not exist may still appear."""
 _LEAVE_MS = 2_000
-"""How long the coordinator's answer to a member that leaves is waited for."""
+"""How long the coordinator's answer to a member that leaves is waited for, at most."""
 
 T = TypeVar("T")
 
@@ -223,9 +226,19 @@ class ConsumerCalls:
         """Commit `offsets`, or all positions, and wait for it."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         committed = self.core.positions() if offsets is None else checked_offsets(offsets)
-        yield from self._result(self.core.commit(committed, deadline_ms, is_repeated=True))
-        self._report_commit(committed)
-        yield from self._call_back()
+        errors: list[Exception] = []
+        yield from self._noting(self._result(self.core.commit(committed, deadline_ms, is_repeated=True)), errors)
+        if not errors:
+            self._report_commit(committed)
+            yield from self._earlier_commits(deadline_ms)
+        yield from self._noting(self._call_back(), errors)
+        _raise_first(errors)
+
+    def _earlier_commits(self, deadline_ms: int) -> Script[None]:
+        """Wait for the end of asynchronous commits."""
+        while self._commits_under_way and (now_ms := self._clock.monotonic_ms()) < deadline_ms:
+            self.core.raise_unreachable(now_ms)
+            yield Wait(deadline_ms)
 
     def commit_async(self, offsets: GivenOffsets | None, callback: CommitCallback | None) -> None:
         """Commit `offsets`, or all positions. `callback` is called in a later call of this consumer."""
@@ -350,7 +363,7 @@ class ConsumerCalls:
         self._is_unsubscribing = True
         errors: list[Exception] = []
         try:
-            yield from self._noting(self._leave(), errors)
+            yield from self._noting(self._leave(_LEAVE_MS), errors)
         finally:
             self._is_unsubscribing = False
         self.core.unsubscribe()
@@ -363,15 +376,14 @@ class ConsumerCalls:
         try:
             if operation is not None:
                 yield from self._result(operation)
-            while self._commits_under_way and (now_ms := self._clock.monotonic_ms()) < deadline_ms:
-                self.core.raise_unreachable(now_ms)
-                yield Wait(deadline_ms)
+            yield from self._earlier_commits(deadline_ms)
         except KafkaLakeError as error:
             logger.warning("offsets were not committed when the consumer was closed: %s", error)
         errors: list[Exception] = []
         while self._ended_commits:
             yield from self._noting(self._call_back(), errors)
-        yield from self._noting(self._leave(), errors)
+        left_ms = max(deadline_ms - self._clock.monotonic_ms(), 0)
+        yield from self._noting(self._leave(min(left_ms, _LEAVE_MS)), errors)
         self.core.end_sessions(self._clock.monotonic_ms())
         yield Wait(0)
         _raise_first(errors)
@@ -383,7 +395,7 @@ class ConsumerCalls:
         except Exception as error:
             errors.append(error)
 
-    def _leave(self) -> Script[None]:
+    def _leave(self, timeout_ms: int) -> Script[None]:
         """Give the partitions up and leave the group. Raise what the listener raises, after that."""
         if self.core.subscriptions.is_by_group:
             errors: list[Exception] = []
@@ -392,6 +404,6 @@ class ConsumerCalls:
                 yield from self._noting(self._give_up(Change(frozenset(), revoked=partitions)), errors)
             now_ms = self._clock.monotonic_ms()
             leaving = self.core.leave(now_ms)
-            while leaving is not None and not leaving.is_done and self._clock.monotonic_ms() < now_ms + _LEAVE_MS:
-                yield Wait(now_ms + _LEAVE_MS)
+            while leaving is not None and not leaving.is_done and self._clock.monotonic_ms() < now_ms + timeout_ms:
+                yield Wait(now_ms + timeout_ms)
             _raise_first(errors)

@@ -15,10 +15,16 @@ from kafkalake.client.consuming.script import Call, Script
 from kafkalake.client.errors import IllegalStateError, WakeupError
 from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.client.requests import CONSUMER_GROUP_HEARTBEAT, FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
-from kafkalake.errors import CoordinatorLoadInProgressError, NetworkExceptionError, RequestTimedOutError
+from kafkalake.errors import (
+    CoordinatorLoadInProgressError,
+    InvalidCommitOffsetSizeError,
+    NetworkExceptionError,
+    RequestTimedOutError,
+)
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.messages.groups import (
     Assignment,
+    ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     FindCoordinatorResponse,
     TopicPartitions,
@@ -280,6 +286,34 @@ def test_a_consumer_leaves_its_group_although_callbacks_of_commits_fail(world: G
     with pytest.raises(ZeroDivisionError, match="1 of the test"):
         world.run(world.calls.close(5_000))
     assert called == [1, 2] and world.left == 1
+
+
+def test_a_close_without_time_says_that_the_member_leaves_and_does_not_wait_for_the_answer(world: GroupWorld) -> None:
+    world.join()
+    world.answers = False
+    began_ms = world.clock.monotonic_ms()
+    world.run(world.calls.close(0))
+    assert world.clock.monotonic_ms() - began_ms <= 2 * STEP_MS
+    requests = [each for broker in world.brokers for each in broker.requests]
+    assert any(isinstance(each, ConsumerGroupHeartbeatRequest) and each.member_epoch < 0 for each in requests)
+
+
+@pytest.mark.parametrize("offsets", [{P0: 2}, {}])
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_commit_comes_back_after_the_callbacks_of_earlier_ones(
+    world: GroupWorld, offsets: dict[TopicPartition, int], refused: bool
+) -> None:
+    world.join()
+    called: list[object] = []
+    world.refusals = [0, InvalidCommitOffsetSizeError.code] if refused else []
+    world.calls.commit_async({P0: 1}, lambda offsets, error: called.append(error))
+    script = world.calls.commit(offsets, 30_000)
+    if refused and offsets:
+        with pytest.raises(InvalidCommitOffsetSizeError):
+            world.run(script)
+    else:
+        world.run(script)
+    assert called == [None]
 
 
 def test_a_listener_that_fails_is_called_again_before_records_come(world: GroupWorld) -> None:
