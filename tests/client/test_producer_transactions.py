@@ -77,6 +77,7 @@ class TransactionalProducer(SimulatedProducer):
         self.core.sender.call(lambda: outcomes.append(self.core.operate(operation)))
         self.run(milliseconds)
         assert outcomes[0].is_done
+        outcomes[0].is_heard = True
         if outcomes[0].error is not None:
             raise outcomes[0].error
 
@@ -392,6 +393,27 @@ def test_a_partition_that_an_answer_lacks_is_asked_for_again(version: int, api: 
     assert future.get(0) and producer.ended == [True]
     times = 1 if (version, api) == (2, "AddPartitionsToTxn") else 3
     assert producer.asked.count(api) == (times if times > 1 else 0)
+
+
+@pytest.mark.parametrize("operation", [Transactions.commit, Transactions.abort])
+def test_an_operation_that_has_ended_unheard_may_be_called_again_and_once_heard_not(
+    producer: TransactionalProducer, operation: Callable[[Transactions], Outcome]
+) -> None:
+    producer.do(Transactions.begin)
+    producer.send(b"v")
+    producer.run(1_000)
+    assert producer.core.transactions is not None
+    outcome = operation(producer.core.transactions)
+    producer.run(3_000)  # the caller's time was over before
+    assert outcome.is_done and producer.state is State.READY
+    other = Transactions.abort if operation is Transactions.commit else Transactions.commit
+    with pytest.raises(IllegalStateError):
+        producer.do(other)
+    producer.do(operation)
+    assert producer.ended == [operation is Transactions.commit]
+    with pytest.raises(IllegalStateError):
+        producer.do(operation)
+    producer.write(b"next")
 
 
 def test_operations_at_the_wrong_time_are_refused() -> None:

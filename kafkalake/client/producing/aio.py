@@ -223,6 +223,7 @@ class Producer:
             lambda: outcome if outcome.is_done else None,
             self._core.operation_timeout,
         )
+        outcome.is_heard = True
         if outcome.error is not None:
             raise as_value(outcome.error)
 

@@ -273,6 +273,7 @@ class Producer:
             self._core.operation_timeout,
             longest_s,
         )
+        outcome.is_heard = True
         if outcome.error is not None:
             raise as_value(outcome.error)
 

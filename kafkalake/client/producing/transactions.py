@@ -6,6 +6,8 @@ batches and offsets then add their partitions themselves, and each end of a tran
 
     UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING | ABORTING -> READY
                                       ABORTABLE_ERROR -> ABORTING; FATAL_ERROR from anywhere, and no way out
+
+A little more than 400 lines: each state has its operations, and its answers and errors.
 """
 
 from __future__ import annotations
@@ -79,10 +81,12 @@ NEXT: Mapping[State, frozenset[State]] = {
 
 @dataclass
 class Outcome:
-    """The end of an operation: `is_done`, then `error` or None."""
+    """The end of an operation, the state of which it begins: `is_done`, then `error` or None. is_heard: its caller knows it."""
 
     is_done: bool = False
     error: KafkaLakeError | None = None
+    operation: State | None = None
+    is_heard: bool = False
 
     def end(self, error: KafkaLakeError | None) -> None:
         """End once."""
@@ -144,7 +148,7 @@ class Transactions:
 
     def initialize(self) -> Outcome:
         """Get a producer id and epoch, which fences earlier producers with this id and ends their transaction."""
-        if self.state is State.INITIALIZING:
+        if self._is_repeated(State.INITIALIZING):
             return self._outcome
         self._require(State.UNINITIALIZED)
         self._move(State.INITIALIZING)
@@ -154,7 +158,8 @@ class Transactions:
         """Begin a transaction."""
         self._require(State.READY)
         self._move(State.IN_TRANSACTION)
-        return Outcome(is_done=True)
+        self._outcome = Outcome(is_done=True)
+        return self._outcome
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
@@ -170,7 +175,7 @@ class Transactions:
 
     def commit(self) -> Outcome:
         """Commit the transaction, once all its batches are written."""
-        if self.state is State.COMMITTING:
+        if self._is_repeated(State.COMMITTING):
             return self._outcome
         self._require(State.IN_TRANSACTION)
         self._move(State.COMMITTING)
@@ -178,7 +183,7 @@ class Transactions:
 
     def abort(self) -> Outcome:
         """Abort the transaction. Batches that were never sent fail."""
-        if self.state is State.ABORTING:
+        if self._is_repeated(State.ABORTING):
             return self._outcome
         if self.state is not State.ABORTABLE_ERROR:
             self._require(State.IN_TRANSACTION)
@@ -255,13 +260,18 @@ class Transactions:
         if self.state is not state:
             raise IllegalStateError(f"the producer is {self.state.value}; this needs it to be {state.value}")
 
+    def _is_repeated(self, operation: State) -> bool:
+        """Return whether an operation is that under way, or the last one, whose caller had no time to hear of its success."""
+        last = self._outcome
+        return last.operation is operation and not last.is_heard and last.error is None
+
     def _move(self, state: State) -> None:
         assert state in NEXT[self.state], f"{self.state} -> {state}"
         self.state = state
         self.version += 1
 
     def _begin_operation(self) -> Outcome:
-        self._outcome = Outcome()
+        self._outcome = Outcome(operation=self.state)
         self.last_failure = None
         self._retry_at_ms = 0
         self._attempts = 0
