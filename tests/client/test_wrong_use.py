@@ -128,7 +128,9 @@ def test_a_producer_is_not_made_of_wrong_parts(given: dict[str, Any], error: typ
         kafkalake.Producer({"bootstrap.servers": NOWHERE, **given}, **parts)
 
 
-@pytest.mark.parametrize("name", ["client_id", "group_id", "group_instance_id", "transactional_id", "bootstrap_servers"])
+@pytest.mark.parametrize(
+    "name", ["client_id", "group_id", "group_instance_id", "transactional_id", "bootstrap_servers"]
+)
 def test_a_setting_that_has_no_bytes_is_refused(name: str) -> None:
     kinds = {"group_id": kafkalake.Consumer, "group_instance_id": kafkalake.Consumer, "client_id": kafkalake.Admin}
     with pytest.raises(ConfigurationError, match=rf"{name.replace('_', '.')}: it is sent in UTF-8") as raised:

@@ -2,8 +2,9 @@
 
 A record is written twice neither after a crash, since the stored offset says where to go on (`listener` seeks there), nor by two
 consumers at once, as when one of them has lost its partition without knowing: the offset moves only from where the writer has
-found it, and (topic, partition, offset) is a key. The group's committed offsets are not needed. Works with `sqlite3` and any
-other database of DB-API 2.0 (PEP 249).
+found it, and (topic, partition, offset) is a key. The group's committed offsets are not needed. Works with `sqlite3`, and by
+DB-API 2.0 (PEP 249) with other databases that know VARCHAR, INTEGER, BIGINT and CREATE TABLE IF NOT EXISTS; for PostgreSQL with
+`binary_type="BYTEA"`.
 
 Topics are known by name. A topic that is deleted and created again is taken for the one before, whose stored offset counts: delete
 its rows from both tables first, or records of the new topic below that offset are left out.
@@ -88,12 +89,16 @@ class ExactlyOnceSink:
         offsets_table: str = "consumed_offsets",
         insert: Insert | None = None,
         paramstyle: str = "qmark",
+        binary_type: str = "BLOB",
     ) -> None:
         """Create the tables if they are not there. insert: writes a record into tables of your own instead of `table`.
 
-        paramstyle: the database module's. Raise `ConfigurationError` for a name that is none, or another style than qmark,
+        paramstyle: the database module's. binary_type: the database's type of keys and values, as BYTEA (PostgreSQL), LONGBLOB
+        (MySQL, whose BLOB ends at 64 KiB). Raise `ConfigurationError` for a name that is none, or another style than qmark,
         format, pyformat.
         """
+        if not _NAME.fullmatch(binary_type):
+            raise ConfigurationError(f"'{binary_type}' is no name of a type: letters, digits and '_'")
         for name in (table, offsets_table):
             if not _NAME.fullmatch(name):
                 raise ConfigurationError(f"'{name}' is no name of a table: letters, digits and '_'")
@@ -102,6 +107,7 @@ class ExactlyOnceSink:
         self._connection = connection
         self._table, self._offsets_table = table, offsets_table
         self._mark = _MARKS[paramstyle]
+        self._binary_type = binary_type
         self._insert = insert or self._insert_record
         self._create(own_table=insert is None)
 
@@ -214,7 +220,7 @@ class ExactlyOnceSink:
             if own_table:
                 cursor.execute(
                     f"CREATE TABLE IF NOT EXISTS {self._table} ({names}, record_offset BIGINT NOT NULL, "
-                    "timestamp_ms BIGINT, record_key BLOB, record_value BLOB, "
+                    f"timestamp_ms BIGINT, record_key {self._binary_type}, record_value {self._binary_type}, "
                     "PRIMARY KEY (topic, partition_number, record_offset))"
                 )
             self._connection.commit()

@@ -129,7 +129,17 @@ def test_an_error_of_the_own_insert_is_not_taken_for_another_writer(tmp_path: Pa
     assert sink.offsets() == {}
 
 
-@pytest.mark.parametrize("wrong", [{"table": "a b"}, {"offsets_table": "x;"}, {"paramstyle": "named"}])
+def test_keys_and_values_have_the_type_of_bytes_that_is_given(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "db")
+    sink = ExactlyOnceSink(connection, binary_type="BYTEA")
+    types = {name: kind for _, name, kind, *_ in connection.execute("PRAGMA table_info(records)")}
+    assert (types["record_key"], types["record_value"]) == ("BYTEA", "BYTEA")
+    assert sink.write(records(0)) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"table": "a b"}, {"offsets_table": "x;"}, {"paramstyle": "named"}, {"binary_type": "BLOB)"}]
+)
 def test_names_that_are_none_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError):
         ExactlyOnceSink(sqlite3.connect(":memory:"), **wrong)  # type: ignore[arg-type]
