@@ -27,6 +27,7 @@ from kafkalake.broker.delayed.hand_overs import hand_over_producer_id
 from kafkalake.broker.delayed.journal_reading import take_in
 from kafkalake.broker.delayed.journal_state import COLUMNS, JournalState
 from kafkalake.broker.delayed.payloads import Room
+from kafkalake.broker.delayed.queued import HandOver
 from kafkalake.broker.delayed.rounds import Rounds
 from kafkalake.broker.delayed.rows import WaitingRows, read_waiting
 from kafkalake.broker.delayed.space import LOOK_MS, Space
@@ -223,7 +224,7 @@ class JournalCoordinator:
             state = self._new_state()
             try:
                 await self._host.run_blocking(partial(self._read_journal, state))
-                rows = [(each, await self._read_opened(each)) for each in state.hand_overs.open.values()]
+                opened = [await self._read_opened(each) for each in state.hand_overs.open.values()]
             except Exception as error:
                 _remove_files(state)
                 logger.warning(
@@ -231,7 +232,7 @@ class JournalCoordinator:
                 )
                 await asyncio.sleep(PAUSE_MS / 1000)
             else:
-                self._begin(state, rows)
+                self._begin(state, opened)
                 return
 
     def _new_state(self) -> JournalState:
@@ -256,10 +257,11 @@ class JournalCoordinator:
         if self._is_closed:
             _remove_files(state)
 
-    async def _read_opened(self, intent: Note) -> WaitingRows | None:
-        """Return the records of an open intent, None if they are damaged: the target may have them or not."""
+    async def _read_opened(self, intent: Note) -> HandOver:
+        """Return an open intent with its records, without them if they are damaged: the target may have them or not."""
         try:
-            return await self._read(intent.offsets)
+            rows = await self._read(intent.offsets)
+            return HandOver(intent, rows, int(rows.sizes.sum()))
         except CorruptSegmentError as error:
             logger.error(
                 "delayed records damaged that may have been delivered target=%s offsets=%s error=%s",
@@ -267,9 +269,9 @@ class JournalCoordinator:
                 intent.offsets.tolist()[:10],
                 error,
             )
-            return None
+            return HandOver(intent, None, 0)
 
-    def _begin(self, state: JournalState, opened: Sequence[tuple[Note, WaitingRows | None]]) -> None:
+    def _begin(self, state: JournalState, opened: Sequence[HandOver]) -> None:
         """Serve the partition, and repeat the intents that are open."""
         if self._is_closed:
             return
@@ -310,12 +312,10 @@ class JournalCoordinator:
         )
         self._loaded = _Loaded(state, delivery, hand_ins, rounds, space)
         self._host.timers.schedule(LOOK_MS, partial(self._look, self._loaded))
-        for note, _ in opened:
-            state.claim(note.offsets)
+        state.claim_opened()
         self._host.purgatory.observe(self.partition, self._moved)
-        for note, rows in opened:
-            if rows is not None:
-                delivery.resume(note, rows)
+        for each in [each for each in opened if each.rows is not None]:
+            delivery.resume(each)
         logger.info("delayed records loaded partition=%s waiting=%d", self.partition.name, len(state.waiting))
         self._follow_soon()
 

@@ -17,9 +17,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from enum import Enum
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -126,14 +127,18 @@ class Delivery:
         self.is_closed = True
         self._dead_letters.close()
 
-    def add(self, rows: WaitingRows) -> None:
-        """Queue records that are due, behind those added before."""
-        self._count(rows, 1)
+    def add(self, rows: WaitingRows) -> Generator[None, None, None]:
+        """Queue records that are due, behind those added before. Yields after each `TURN_NS`."""
+        self._count(len(rows), int(rows.sizes.sum()))
+        end_ns = self._clock.monotonic_ns() + TURN_NS
         for target, part in rows.by_target():
             if target in self.parked:
                 self._park(target, [part])
             else:
                 self._enqueue(target, Queued(part))
+            if self._clock.monotonic_ns() >= end_ns:
+                yield
+                end_ns = self._clock.monotonic_ns() + TURN_NS
         self._write_within(GATHER_MS)
 
     def take_unblocked(self) -> Entries:
@@ -146,11 +151,10 @@ class Delivery:
         self.parked.park(target, parts)
         self.held_bytes -= sum(int(each.sizes.sum()) for each in parts)
 
-    def resume(self, intent: Note, rows: WaitingRows) -> None:
-        """Repeat an open intent of an earlier coordinator."""
-        hand_over = HandOver(intent, rows)
-        self._under_way[intent.target] = hand_over
-        self._count(rows, 1)
+    def resume(self, hand_over: HandOver) -> None:
+        """Repeat an open intent of an earlier coordinator, with its records."""
+        self._under_way[hand_over.note.target] = hand_over
+        self._count(len(hand_over.note.offsets), hand_over.size_bytes)
         self._send_soon(hand_over)
 
     def finish(self, offsets: Int64s, reason: Reason) -> None:
@@ -158,9 +162,9 @@ class Delivery:
         self._finished.append(Note(Kind.FINISHED, _NOWHERE, -1, -1, offsets, reason))
         self._write_within(FINISHED_WITHIN_MS)
 
-    def _count(self, rows: WaitingRows, sign: int) -> None:
-        self.queued += sign * len(rows)
-        self.held_bytes += sign * int(rows.sizes.sum())
+    def _count(self, records: int, size_bytes: int) -> None:
+        self.queued += records
+        self.held_bytes += size_bytes
 
     def _enqueue(self, target: Target, queued: Queued) -> None:
         self._queues.setdefault(target, deque()).append(queued)
@@ -211,22 +215,16 @@ class Delivery:
             self._append(encode_notes(notes), partial(self._written, notes, hand_overs, 0))
 
     def _free_targets(self, limit: int) -> list[Target]:
-        free: list[Target] = []
-        for target in self._queues:
-            if len(free) >= limit:
-                break
-            if target not in self._under_way:
-                free.append(target)
-        return free
+        return list(islice((each for each in self._queues if each not in self._under_way), limit))
 
     def _next(self, target: Target) -> HandOver:
         """Take the next batch of records from a target's queue, with its intent. The others come before its next one."""
         queue = self._queues.pop(target)
         error_code = queue[0].error_code
-        rows = take(queue, error_code, BATCH_ROWS_MAX, BATCH_BYTES_MAX)
+        rows, size_bytes = take(queue, error_code, BATCH_ROWS_MAX, BATCH_BYTES_MAX)
         if queue:
             self._queues[target] = queue
-        return HandOver(self._hand_overs.intent(target, rows.offsets, error_code), rows)
+        return HandOver(self._hand_overs.intent(target, rows.offsets, error_code), rows, size_bytes)
 
     def _written(self, notes: list[bytes], hand_overs: list[HandOver], failures: int, error: KafkaError | None) -> None:
         if self.is_closed:
@@ -291,7 +289,7 @@ class Delivery:
         elif isinstance(error, OUT_OF_SEQUENCE):
             logger.error("target of delayed records has lost records target=%s error=%s", hand_over.note.target, error)
             changed = hand_over.note._replace(epoch=hand_over.note.epoch + 1, first_sequence=0)
-            self._write_instead(hand_over, changed, rows)
+            self._write_instead(HandOver(changed, rows, hand_over.size_bytes))
         elif (parts := parts_to_try(rows, hand_over.note, error)) is not None:
             self._split(hand_over, *parts)
         elif isinstance(error, (*TOO_LARGE, *REFUSED)) or self._is_gone(hand_over, error):
@@ -310,7 +308,7 @@ class Delivery:
         intent, now_ms = hand_over.note, self._clock.now_ms()
         del self._under_way[intent.target]
         self._finished.append(intent._replace(kind=Kind.FINISHED))
-        self._count(rows, -1)
+        self._count(-len(rows), -hand_over.size_bytes)
         self._room.set()
         if intent.reason is Reason.DEAD_LETTERED:
             self._metrics.dead_lettered(len(rows))
@@ -319,17 +317,17 @@ class Delivery:
             self._metrics.handed_over(now_ms - rows.due_ms, now_ms)
         self._write_within(GATHER_MS if intent.target in self._queues else FINISHED_WITHIN_MS)
 
-    def _write_instead(self, hand_over: HandOver, intent: Note, rows: WaitingRows | None) -> None:
+    def _write_instead(self, instead: HandOver) -> None:
         """Write another intent of a target that has refused the one before it, and has none of its records."""
-        instead = HandOver(intent, rows)
-        self._under_way[hand_over.note.target] = instead
+        self._under_way[instead.note.target] = instead
         self._to_write.append(instead)
         self._write_within(GATHER_MS)
 
     def _split(self, hand_over: HandOver, first: WaitingRows, rest: WaitingRows) -> None:
         queue = self._queues.setdefault(hand_over.note.target, deque())
         queue.appendleft(Queued(rest, hand_over.note.error_code, stays=True))
-        self._write_instead(hand_over, hand_over.note._replace(offsets=first.offsets), first)
+        changed = hand_over.note._replace(offsets=first.offsets)
+        self._write_instead(HandOver(changed, first, int(first.sizes.sum())))
 
     def _is_gone(self, hand_over: HandOver, error: KafkaError) -> bool:
         """Return whether the target's topic has been deleted. It may be one that is new, or not known here yet."""
@@ -347,19 +345,18 @@ class Delivery:
             )
         self._timers.schedule(pause_after(hand_over.failures), partial(self._send_soon, hand_over))
         hand_over.failures += 1
-        if hand_over.failures >= PARK_AFTER and hand_over.rows is not None:
-            self._step_aside(hand_over, hand_over.rows)
+        if hand_over.failures >= PARK_AFTER:
+            self._step_aside(hand_over)
 
-    def _step_aside(self, hand_over: HandOver, rows: WaitingRows) -> None:
+    def _step_aside(self, hand_over: HandOver) -> None:
         """Make room for other targets: park the records behind a hand-over that fails, and count its own apart."""
         target = hand_over.note.target
         queue = self._queues.pop(target, deque())
         self._park(target, [each.rows for each in queue if not each.stays])
         if any(each.stays for each in queue):
             self._queues[target] = deque(each for each in queue if each.stays)
-        size_bytes = int(rows.sizes.sum())
-        if self._apart_bytes + size_bytes <= APART_BYTES_MAX:
-            self._count_apart(hand_over, size_bytes)
+        if self._apart_bytes + hand_over.size_bytes <= APART_BYTES_MAX:
+            self._count_apart(hand_over, hand_over.size_bytes)
         self._room.set()
 
     def _count_apart(self, hand_over: HandOver, size_bytes: int) -> None:
@@ -377,7 +374,7 @@ class Delivery:
         """
         target = hand_over.note.target
         logger.error("delayed records not delivered target=%s records=%d error=%s", target, len(rows), error)
-        self._write_instead(hand_over, hand_over.note._replace(offsets=_NONE), None)
+        self._write_instead(HandOver(hand_over.note._replace(offsets=_NONE), None, 0))
         self._release(rows)
         if hand_over.note.reason is not Reason.DEAD_LETTERED:
             self._dead_letters.add(rows, error.code)

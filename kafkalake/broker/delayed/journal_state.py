@@ -251,9 +251,9 @@ class JournalState:
         """Read on from a later offset: what was before it is lost."""
         self.position = max(self.position, position)
 
-    def claim(self, offsets: Int64s) -> None:
-        """Note the records of open intents, of which the index has entries, too."""
-        self._claimed = np.union1d(self._claimed, offsets)
+    def claim_opened(self) -> None:
+        """Note the records of the open intents, of which the index has entries, too."""
+        self._claimed = np.concatenate([self._claimed, *[each.offsets for each in self.hand_overs.open.values()]])
 
     def is_free(self, offsets: Int64s) -> Mask:
         """Return bool[offsets]: the records that still wait, and are in no open intent."""

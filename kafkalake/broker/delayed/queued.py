@@ -18,13 +18,14 @@ PAUSE_MS_MAX = 5_000
 
 @dataclass(slots=True, eq=False)
 class HandOver:
-    """An intent and its records. No records: the intent withdraws the one before it.
+    """An intent, its records and their bytes. No records: the intent withdraws the one before it.
 
     failures: of its batch, in succession. apart_bytes: its bytes, while they are not counted among those that are held.
     """
 
     note: Note
     rows: WaitingRows | None
+    size_bytes: int
     failures: int = 0
     apart_bytes: int = 0
 
@@ -41,9 +42,13 @@ class Queued:
     stays: bool = False
 
 
-def take(queue: deque[Queued], error_code: int, rows_max: int, bytes_max: int) -> WaitingRows:
-    """Remove and return the first records of a queue that have this error code, of about so many rows and bytes, at least one."""
+def take(queue: deque[Queued], error_code: int, rows_max: int, bytes_max: int) -> tuple[WaitingRows, int]:
+    """Remove the first records of a queue that have this error code, of about so many rows and bytes, at least one.
+
+    Return them and their bytes.
+    """
     taken: list[WaitingRows] = []
+    size_bytes = 0
     while queue and queue[0].error_code == error_code and rows_max > 0 and bytes_max > 0:
         rows = queue[0].rows
         sizes = np.cumsum(rows.sizes)
@@ -53,11 +58,12 @@ def take(queue: deque[Queued], error_code: int, rows_max: int, bytes_max: int) -
             break
         taken.append(rows.slice(0, count))
         rows_max, bytes_max = rows_max - count, bytes_max - int(sizes[count - 1])
+        size_bytes += int(sizes[count - 1])
         if count < len(rows):
             queue[0] = replace(queue[0], rows=rows.slice(count, len(rows)))
             break
         queue.popleft()
-    return WaitingRows.concat(taken)
+    return WaitingRows.concat(taken), size_bytes
 
 
 def parts_to_try(rows: WaitingRows, intent: Note, error: KafkaError) -> tuple[WaitingRows, WaitingRows] | None:

@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 from kafkalake.broker.coordination.journal import Timers
+from kafkalake.broker.coordination.waiting import in_turns
 from kafkalake.broker.delayed.delivery import Delivery
 from kafkalake.broker.delayed.due_runs import DUE, OFFSET, Entries
 from kafkalake.broker.delayed.journal_state import JournalState
@@ -162,7 +163,7 @@ class Rounds:
                 state.index.add(free)
                 raise
             for rows in found:
-                self._queue(rows)
+                await self._queue(rows)
         self._payloads.forget_before(int(entries[-1, DUE]))
         await self._delivery.have_room()
         return is_moving or len(entries) == limit
@@ -183,13 +184,13 @@ class Rounds:
         half = len(offsets) // 2
         return await self.read_undamaged(offsets[:half]) + await self.read_undamaged(offsets[half:])
 
-    def _queue(self, rows: WaitingRows) -> None:
+    async def _queue(self, rows: WaitingRows) -> None:
         cancelled = self._state.cancels.are_cancelled(rows.batch.column("headers"), rows.fields)
         if cancelled.any():
             self._delivery.finish(rows.offsets[cancelled], Reason.CANCELLED)
             rows = rows.take(np.flatnonzero(~cancelled))
         if len(rows):
-            self._delivery.add(rows)
+            await in_turns(self._delivery.add(rows))
 
     def _records_of(self, size_bytes: int, records_max: int) -> int:
         """Return the number of records of about this size, from the average of the log."""

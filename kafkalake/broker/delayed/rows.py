@@ -93,12 +93,10 @@ class WaitingRows:
         targets = np.zeros(len(self.fields), dtype=[("id", "V16"), ("partition", "<i4")])
         targets["id"], targets["partition"] = self.fields["target_id"], self.fields["target_partition"]
         words = np.ascontiguousarray(targets).view(np.uint32).reshape(len(targets), -1)
-        _, first, of_row = np.unique(words, axis=0, return_index=True, return_inverse=True)
-        if len(first) == 1:
-            yield target_of(self.fields[0]), self
-            return
-        for number, row in enumerate(first.tolist()):
-            yield target_of(self.fields[row]), self.take(np.flatnonzero(of_row == number))
+        order = np.lexsort(words.T)
+        parts = np.split(order, np.flatnonzero(np.diff(words[order], axis=0).any(axis=1)) + 1)
+        for part in parts:
+            yield target_of(self.fields[part[0]]), self if len(parts) == 1 else self.take(part)
 
     @property
     def sizes(self) -> Int64s:

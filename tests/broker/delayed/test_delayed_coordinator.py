@@ -418,7 +418,7 @@ def test_a_batch_is_as_large_as_its_target_takes(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("work", ["take", "delivered_batch"])
+@pytest.mark.parametrize("work", ["Queued", "take", "sizes", "delivered_batch"])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_many_targets_that_are_due_together_do_not_hold_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, restarts: bool
@@ -429,7 +429,8 @@ def test_many_targets_that_are_due_together_do_not_hold_the_event_loop(
     async def scenario() -> None:
         world = await started(tmp_path)
         loop = asyncio.get_running_loop()
-        done: Callable[..., object] = getattr(delivery, work)
+        is_property = work == "sizes"
+        done: Callable[..., object] = WaitingRows.sizes.__get__ if is_property else getattr(delivery, work)
 
         def work_for_a_millisecond(*arguments: object) -> object:
             if not in_turn[-1]:
@@ -438,7 +439,10 @@ def test_many_targets_that_are_due_together_do_not_hold_the_event_loop(
             world.clock.advance(1)
             return done(*arguments)
 
-        monkeypatch.setattr(delivery, work, work_for_a_millisecond)
+        if is_property:
+            monkeypatch.setattr(WaitingRows, work, property(work_for_a_millisecond))
+        else:
+            monkeypatch.setattr(delivery, work, work_for_a_millisecond)
         for target in targets:
             world.hand_in([Sent(b"a", SECOND), Sent(b"b", SECOND)], target)
         world.targets.always = NotEnoughReplicasError() if restarts else None
