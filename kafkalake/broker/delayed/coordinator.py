@@ -312,7 +312,7 @@ class JournalCoordinator:
         )
         self._loaded = _Loaded(state, delivery, hand_ins, rounds, space)
         self._host.timers.schedule(LOOK_MS, partial(self._look, self._loaded))
-        state.claim_opened()
+        state.claim(each.note.offsets for each in opened)
         self._host.purgatory.observe(self.partition, self._moved)
         for each in [each for each in opened if each.rows is not None]:
             delivery.resume(each)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -251,12 +252,12 @@ class JournalState:
         """Read on from a later offset: what was before it is lost."""
         self.position = max(self.position, position)
 
-    def claim_opened(self) -> None:
-        """Note the records of the open intents, of which the index has entries, too."""
-        self._claimed = np.concatenate([self._claimed, *[each.offsets for each in self.hand_overs.open.values()]])
+    def claim(self, parts: Iterable[Int64s]) -> None:
+        """Note records of open intents, and originals of copies that are not followed yet: the index has entries of them, too."""
+        self._claimed = np.concatenate([self._claimed, *parts])
 
     def is_free(self, offsets: Int64s) -> Mask:
-        """Return bool[offsets]: the records that still wait, and are in no open intent."""
+        """Return bool[offsets]: the records that still wait, and are not claimed."""
         free: Mask = self.waiting.contains(offsets) & ~np.isin(offsets, self._claimed)
         return free
 

@@ -7,7 +7,8 @@
 
 Records that are due soon are left alone, and those that were taken to be handed over, before the wall clock went back or while the
 journal could not be written: they are on their way. A copy counts only if its original still waits there,
-so that a batch that is written twice, after an append of unknown outcome, does not double anything.
+so that a batch that is written twice does not double anything. Originals of copies of unknown outcome are left alone: the copies
+are in the log, and come when the replicas in sync have them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.delayed.cancels import Cancels
 from kafkalake.broker.delayed.delivery import Delivery
 from kafkalake.broker.delayed.fault_points import DelayedPoint
+from kafkalake.broker.delayed.hand_ins import UNCERTAIN
 from kafkalake.broker.delayed.hand_overs import Target
 from kafkalake.broker.delayed.journal_reading import scan_undamaged
 from kafkalake.broker.delayed.journal_state import COLUMNS, JournalState
@@ -175,9 +177,24 @@ class Space:
             return False
         if int(rows.due_ms.min()) <= max(self._clock.now_ms() + SOON_MS, self._state.index.taken_to_ms):
             return False
-        await self._write(lambda: _carrying(rows, self._state))
+        await self._carry(rows)
         self._reach(DelayedPoint.CARRIED)
         return True
+
+    async def _carry(self, rows: WaitingRows) -> None:
+        """Write copies of those that have not been taken since. Those of unknown outcome come when the replicas have them."""
+        state, carried = self._state, rows
+
+        def make() -> ProducerBatch:
+            nonlocal carried
+            carried = rows.take(np.flatnonzero(state.is_free(rows.offsets) & (rows.due_ms > state.index.taken_to_ms)))
+            return _carrying(carried)
+
+        try:
+            await self._write(make)
+        except UNCERTAIN:
+            state.claim([carried.offsets])
+            raise
 
     # Trimming
 
@@ -211,9 +228,8 @@ def _cancelling(offsets: Int64s) -> ProducerBatch:
     return encode_notes([note(Note(Kind.FINISHED, (NOWHERE, -1), -1, -1, offsets, Reason.CANCELLED))])
 
 
-def _carrying(rows: WaitingRows, state: JournalState) -> ProducerBatch:
-    """Return the batch of copies, behind the note of what they stand for, without those that have been taken since."""
-    rows = rows.take(np.flatnonzero(state.is_free(rows.offsets) & (rows.due_ms > state.index.taken_to_ms)))
+def _carrying(rows: WaitingRows) -> ProducerBatch:
+    """Return the batch of copies, behind the note of what they stand for."""
     carried = Note(Kind.FINISHED, (NOWHERE, -1), -1, -1, rows.offsets, Reason.CARRIED)
     parts = [encode_notes([note(carried)]).to_arrow(), *([carried_rows(rows)] if len(rows) else [])]
     whole = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]

@@ -21,6 +21,7 @@ from kafkalake.broker.delayed.coordinator import JournalCoordinator
 from kafkalake.broker.delayed.payloads import Room
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.pending_append import PendingAppend
+from kafkalake.cluster.image import PartitionRegistration
 from kafkalake.delayed_headers import DELAY_ID
 from kafkalake.delayed_journal import NO_DUE_TIME, Origin, encode
 from kafkalake.errors import InvalidRecordError, KafkaError, MessageTooLargeError
@@ -36,6 +37,7 @@ ORDERS = UUID(int=1 << 100 | 1)
 SOURCE = UUID(int=2)
 DEAD_LETTERS = UUID(int=3)
 START_MS = 1_700_000_000_000
+ALONE = sole_replica(0, 1)
 
 
 class Killed(Exception):
@@ -156,9 +158,11 @@ class Seen:
 class DelayedWorld:
     """A broker that leads one journal partition. `restart` is a new coordinator on what the disk has."""
 
-    def __init__(self, directory: Path, **config: int) -> None:
+    def __init__(self, directory: Path, registration: PartitionRegistration = ALONE, **config: int) -> None:
         self._directory = directory
-        self.led = LedPartition(directory / "journal", sole_replica(0, 1), **config)
+        self.led = LedPartition(directory / "journal", registration, **config)
+        self.following = registration.replicas[1:]
+        """The followers that fetch the journal."""
         self.clock = self.led.clock
         self.clock.jump(START_MS)
         self.targets = TargetLogs(directory, self.clock)
@@ -229,6 +233,8 @@ class DelayedWorld:
         """Let everything happen that happens now."""
         for _ in range(12):
             self.led.turn()
+            for each in self.following:
+                self.led.fetch(each, self.led.log.log_end_offset)
             await asyncio.sleep(0)
 
     async def pass_time(self, milliseconds: int, step_ms: int = 1_000) -> None:
@@ -297,9 +303,9 @@ class DelayedWorld:
         self.led.turn()
 
 
-async def started(directory: Path, **config: int) -> DelayedWorld:
+async def started(directory: Path, registration: PartitionRegistration = ALONE, **config: int) -> DelayedWorld:
     """Return a world whose coordinator has loaded an empty journal."""
-    world = DelayedWorld(directory, **config)
+    world = DelayedWorld(directory, registration, **config)
     world.coordinator.start()
     await world.settle()
     assert world.coordinator.is_loaded

@@ -8,6 +8,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 from broker.delayed.delayed_world import DEAD_LETTERS, ORDERS, START_MS, DelayedWorld, Sent, damage, run, started
+from leaderships import THREE
 
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.journal_state import COLUMNS
@@ -129,6 +130,36 @@ def test_what_comes_due_before_a_carry_is_written_is_not_carried(tmp_path: Path)
         await world.pass_time(400_000, 1_000)
         assert [value for value in world.targets.values() if value != b"x" * 100] == [b"x", b"soon", b"later"]
         assert start_of(world) > 2, "others are carried"
+
+    run(scenario())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_carry_that_the_replicas_get_later_is_not_handed_over_beside_its_originals(
+    tmp_path: Path, restarts: bool
+) -> None:
+    """The followers stop: the copies are above the watermark when their originals come due."""
+
+    async def scenario() -> None:
+        world = await started(tmp_path, THREE, segment_bytes=SEGMENT)
+        world.hand_in([Sent(b"%d" % number, START_MS + 400_000) for number in range(3)])
+        await fill(world, 12)
+        await world.pass_time(START_MS + 25_000 - world.clock.now_ms(), 1_000)
+        followers, world.following = world.following, ()
+        await world.pass_time(30_000, 1_000)
+        assert world.led.log.log_end_offset > world.led.log.high_watermark, "copies are in the log"
+        await world.pass_time(10_000, 1_000)
+        world.led.set_isr(0)
+        await world.pass_time(400_000, 10_000)
+        world.led.set_isr(0, 1, 2)
+        world.following = followers
+        if restarts:
+            await world.pass_time(20, 1)
+            world.restart()
+        await world.pass_time(20_000, 1_000)
+        assert [value for value in world.targets.values() if value != b"x" * 100] == [b"0", b"1", b"2"]
+        assert world.coordinator.describe().waiting == 12
 
     run(scenario())
 
