@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
@@ -207,31 +208,46 @@ class GroupCoordinator:
         beat = group.classic_heartbeat if isinstance(group, ConsumerGroup) else group.heartbeat
         self._answered(entry, lambda: beat(member_id, generation_id, group_instance_id))
 
-    def leave_group(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[LeaveResult]:
-        """Handle LeaveGroup and return results in the order of `leaving`. Raise errors of the group as a whole."""
+    def leave_group(
+        self, group_id: str, leaving: Sequence[LeavingMember], reply: Callable[[list[LeaveResult]], None]
+    ) -> None:
+        """Handle LeaveGroup. Reply with results in the order of `leaving`. Raise errors of the group as a whole."""
         self.table.check(group_id)
         entry = self.table.find(group_id)
-        if entry is None:
-            return [LeaveResult(*one, UnknownMemberIdError) for one in leaving]
-        if isinstance(entry.group, ConsumerGroup):
-            return [self._leave_consumer_group(entry, entry.group, one) for one in leaving]
-        results = entry.group.leave(leaving)
-        self.effects.run(entry)
-        return results
+        if entry is None or not leaving:
+            reply([LeaveResult(*one, UnknownMemberIdError) for one in leaving])
+        elif isinstance(entry.group, ConsumerGroup):
+            results: dict[int, LeaveResult] = {}
 
-    def _leave_consumer_group(self, entry: GroupEntry, group: ConsumerGroup, leaving: LeavingMember) -> LeaveResult:
+            def left(number: int, error: ErrorClass | None) -> None:
+                results[number] = LeaveResult(*leaving[number], error)
+                if len(results) == len(leaving):
+                    reply([results[each] for each in range(len(leaving))])
+
+            for number, one in enumerate(leaving):
+                self._leave_consumer_group(entry, entry.group, one, partial(left, number))
+        else:
+            found = entry.group.leave(leaving)
+            self.effects.run(entry)
+            reply(found)
+
+    def _leave_consumer_group(
+        self, entry: GroupEntry, group: ConsumerGroup, leaving: LeavingMember, left: OnWritten
+    ) -> None:
         """Remove a member of the consumer protocol for an administrator. Members themselves leave by heartbeat."""
         member_id, instance_id = leaving
         holder: str | None = member_id
         if instance_id is not None:
             holder = group.state.static_member_id(instance_id)
             if holder is not None and member_id not in ("", holder):
-                return LeaveResult(*leaving, FencedInstanceIdError)
+                left(FencedInstanceIdError)
+                return
         if holder is None or holder not in group.state.subscriptions:
-            return LeaveResult(*leaving, UnknownMemberIdError)
-        group.heartbeat(HeartbeatRequest(holder, LEAVE_EPOCH, group_instance_id=instance_id), None)
+            left(UnknownMemberIdError)
+            return
+        request = HeartbeatRequest(holder, LEAVE_EPOCH, group_instance_id=instance_id)
+        group.heartbeat(request, lambda result: left(result.error))
         self.effects.run(entry)
-        return LeaveResult(*leaving, None)
 
     def _answered(self, entry: GroupEntry, ask: Callable[[], T]) -> T:
         """Return or raise the result of `ask` after carrying out the group's decisions."""

@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Sequence
+from functools import partial
 
-from kafkalake.broker.groups.requests import LeavingMember
-from kafkalake.errors import KafkaError
+from kafkalake.broker.coordination.waiting import wait_for_call
+from kafkalake.broker.groups.requests import LeaveResult, LeavingMember
+from kafkalake.errors import FencedInstanceIdError, KafkaError, UnknownMemberIdError
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -17,17 +19,17 @@ from kafkalake.wire.messages.groups import LeaveGroupRequest, LeaveGroupResponse
 _MEMBERS_A_STEP = 100
 
 
-def handle(request: Request[LeaveGroupRequest]) -> Generator[None, None, LeaveGroupResponse]:
+async def handle(request: Request[LeaveGroupRequest]) -> LeaveGroupResponse:
     body = request.body
     asked = body.members if request.version >= 3 else [MemberIdentity(member_id=body.member_id)]
-    results = []
+    results: list[LeaveResult] = []
     try:
         check_group(request, body.group_id)
         for start in range(0, len(asked) or 1, _MEMBERS_A_STEP):
             some = asked[start : start + _MEMBERS_A_STEP]
             leaving = [LeavingMember(each.member_id, each.group_instance_id) for each in some]
-            results += request.context.broker.groups.coordinator.leave_group(body.group_id, leaving)
-            yield
+            results += await _leave(request, leaving)
+            await request.turn()
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
     if request.version < 3:
@@ -35,5 +37,15 @@ def handle(request: Request[LeaveGroupRequest]) -> Generator[None, None, LeaveGr
     members = []
     for member_id, instance_id, refusal in results:
         members.append(MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code_of(refusal)))
-        yield
+        await request.turn()
     return LeaveGroupResponse(members=members)
+
+
+async def _leave(request: Request[LeaveGroupRequest], leaving: Sequence[LeavingMember]) -> list[LeaveResult]:
+    """Return the results once the journal has them. Raise the error if that failed, as clients expect it of the whole request."""
+    leave = request.context.broker.groups.coordinator.leave_group
+    results: list[LeaveResult] = await wait_for_call(partial(leave, request.body.group_id, leaving))
+    for each in results:
+        if each.error not in (None, UnknownMemberIdError, FencedInstanceIdError):
+            raise each.error
+    return results

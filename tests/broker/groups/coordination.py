@@ -24,7 +24,7 @@ from kafkalake.broker.groups.offset_requests import (
     OffsetToCommit,
     PartitionErrors,
 )
-from kafkalake.broker.groups.requests import JoinResult, SyncRequest, SyncResult
+from kafkalake.broker.groups.requests import JoinResult, LeaveResult, LeavingMember, SyncRequest, SyncResult
 from kafkalake.broker.groups.table import ChangedOffset
 from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.errors import KafkaError
@@ -114,6 +114,12 @@ class Cluster:
             name: TopicOfGroup(uuid.uuid5(uuid.NAMESPACE_DNS, name), count) for name, count in TOPICS.items()
         }
         self.start()
+
+    def leave(self, group_id: str, *leaving: LeavingMember) -> list[list[LeaveResult]]:
+        """Leave a group, and return a list that has the results once they are answered."""
+        answers: list[list[LeaveResult]] = []
+        self.coordinator.leave_group(group_id, leaving, answers.append)
+        return answers
 
     def start(self, published: Changes[ChangedOffset] | None = None) -> None:
         """Load everything, from where `published` says."""

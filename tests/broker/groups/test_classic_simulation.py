@@ -259,5 +259,5 @@ def perform(cluster: Cluster, consumers: list[SimulatedConsumer], action: str, a
 def leave(cluster: Cluster, consumer: SimulatedConsumer) -> None:
     """A consumer closes; another is started in its place."""
     if consumer.alive and consumer.member_id:
-        cluster.coordinator.leave_group(GROUP, [LeavingMember(consumer.member_id, consumer.instance)])
+        cluster.leave(GROUP, LeavingMember(consumer.member_id, consumer.instance))
         consumer.restart()

@@ -82,7 +82,7 @@ def test_a_group_moves_between_the_protocols_while_it_is_empty_and_keeps_its_off
 
     member = c.stable_member("g")
     assert c.beat("g", "a", 0)[0].error is GroupIdNotFoundError, "it has a member"
-    c.coordinator.leave_group("g", [LeavingMember(member.member_id)])
+    c.leave("g", LeavingMember(member.member_id))
     c.commit("g", one(5))
     next_step()
     assert c.beat("g", "a", 0)[0].member_epoch == 1
@@ -186,9 +186,37 @@ def test_an_administrator_sends_members_away() -> None:
     c.beat("g", "a", 0)
     c.beat("g", "b", 0, group_instance_id="i")
     leaving = [LeavingMember("x"), LeavingMember("a", "i"), LeavingMember("", "i"), LeavingMember("a")]
-    errors = [None if each.error is None else each.error.label for each in c.coordinator.leave_group("g", leaving)]
+    errors = [None if each.error is None else each.error.label for each in c.leave("g", *leaving)[0]]
     assert errors == ["UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", None, None]
     assert listed(c) == [("g", "consumer", "Empty")]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_members_are_sent_away_once_the_journal_has_it(fails: bool) -> None:
+    c = Cluster()
+    for each in "abc":
+        c.beat("g", each, 0)
+    c.journal.hold = True
+    left = c.leave("g", LeavingMember("x"), LeavingMember("a"), LeavingMember("b"))
+    assert left == [], "a broker that is killed now has the members after its start"
+    c.journal.fail_next = KafkaStorageError() if fails else None
+    c.journal.release()
+    c.journal.release()
+    (results,) = left
+    assert [each.error for each in results] == [UnknownMemberIdError, NotCoordinatorError if fails else None, None]
+    c.journal.hold = False
+    c.start()
+    assert {each.member_id for each in c.consumers.describe("g").members} == ({"a", "c"} if fails else {"c"})
+    assert c.leave("g") == [[]]
+
+
+def test_members_that_are_sent_away_while_the_group_is_unloaded_are_answered() -> None:
+    c = Cluster()
+    c.beat("g", "a", 0)
+    c.journal.hold = True
+    left = c.leave("g", LeavingMember("a"))
+    c.coordinator.journaled.unload(c.coordinator.table.check("g"))
+    assert [each.error for each in left[0]] == [NotCoordinatorError]
 
 
 def test_news_of_topics_reaches_the_groups_that_may_read_them() -> None:

@@ -132,7 +132,7 @@ def test_assignments_count_as_long_as_they_are_kept() -> None:
     assert c.sync("g", SyncRequest(member_id, generation, {member_id: bytes(90_000)}))[0].error is None
     other = c.join("other", member_id_required=False, client_id="c" * 5_000)
     assert other[0].error is CoordinatorNotAvailableError
-    c.coordinator.leave_group("g", [LeavingMember(member_id)])
+    c.leave("g", LeavingMember(member_id))
     assert c.coordinator.table.memory.bytes == len("g")
 
 

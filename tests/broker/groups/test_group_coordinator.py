@@ -68,7 +68,7 @@ def test_a_group_goes_from_the_first_join_to_its_assignment_and_back() -> None:
     assert synced[0].assignment == b"all"
     c.coordinator.heartbeat("g", first.member_id, 1)
     assert c.coordinator.describe_group("g").state == "Stable"
-    assert c.coordinator.leave_group("g", [LeavingMember(first.member_id)])[0].error is None
+    assert c.leave("g", LeavingMember(first.member_id))[0][0].error is None
     assert [(s.group_id, s.state, s.protocol_type) for s in c.coordinator.list_groups()] == [("g", "Empty", "consumer")]
 
 
@@ -105,7 +105,7 @@ def test_members_need_a_legal_group_id(group_id: str) -> None:
     with pytest.raises(InvalidGroupIdError):
         c.coordinator.heartbeat(group_id, "m", 1)
     with pytest.raises(InvalidGroupIdError):
-        c.coordinator.leave_group(group_id, [LeavingMember("m")])
+        c.leave(group_id, LeavingMember("m"))
     assert len(c.coordinator.table) == 0
 
 
@@ -140,7 +140,7 @@ def test_an_unknown_group_is_refused_and_not_made() -> None:
     assert c.sync("g", SyncRequest("m", 1))[0].error is UnknownMemberIdError
     with pytest.raises(UnknownMemberIdError):
         c.coordinator.heartbeat("g", "m", 1)
-    assert c.coordinator.leave_group("g", [LeavingMember("m")])[0].error is UnknownMemberIdError
+    assert c.leave("g", LeavingMember("m"))[0][0].error is UnknownMemberIdError
     with pytest.raises(GroupIdNotFoundError):
         c.coordinator.describe_group("g")
     with pytest.raises(GroupIdNotFoundError):
@@ -525,6 +525,7 @@ def test_heartbeats_wait_for_others_and_commits_do_not() -> None:
     third = c.beat("i", "c", 0)
     c.coordinator.flush()  # as a stop does
     assert third[0].error is None
-    left = c.coordinator.leave_group("i", [LeavingMember("c")])
-    assert left[0].error is None
+    left = c.leave("i", LeavingMember("c"))
+    c.coordinator.flush()
+    assert left[0][0].error is None
     assert c.consumers.describe("i").members == ()

@@ -192,7 +192,7 @@ def test_members_of_the_classic_protocol_join_a_group_of_the_other() -> None:
     assert c.sync("g", SyncRequest("new", 1))[0].error is UnknownMemberIdError
     with pytest.raises(UnknownMemberIdError):
         c.coordinator.heartbeat("g", "new", 1)
-    (left,) = c.coordinator.leave_group("g", [LeavingMember(given.member_id)])
+    (left,) = c.leave("g", LeavingMember(given.member_id))[0]
     assert left.error is None
     assert c.kind() == ("consumer", "Assigning")
 
@@ -308,7 +308,7 @@ def test_a_member_that_joins_while_the_classic_groups_end_is_on_its_way(restarts
     c = Rolling()
     old = c.classic()
     c.journal.hold = True
-    c.coordinator.leave_group("g", [LeavingMember(old)])
+    c.leave("g", LeavingMember(old))
     joined = c.beat("g", "new", 0)
     assert joined == []
     c.journal.hold = False

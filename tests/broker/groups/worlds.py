@@ -129,7 +129,7 @@ class OurWorld:
         return _raised(lambda: self.cluster.coordinator.heartbeat(group, member, generation, instance))
 
     def leave(self, group: str, members: Sequence[tuple[str, str | None]]) -> list[str]:
-        results = self.cluster.coordinator.leave_group(group, [LeavingMember(*one) for one in members])
+        results = self.cluster.leave(group, *[LeavingMember(*one) for one in members])[0]
         return [label(result.error) for result in results]
 
     def commit(
