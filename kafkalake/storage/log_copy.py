@@ -44,8 +44,8 @@ class LogCopy:
         self._access = access
         self._state = state
         self._segments = segments
-        self._is_unfinished = False
-        """Whether a truncation or a reopening has failed, so that the log may not be what the files are."""
+        self._unfinished_end: int | None = None
+        """Where the log ends after a truncation or a reopening that has failed, so that it may not be what the files are."""
         self._is_repeatable = False
 
     def append(self, messages: Buffer, segment_base_offset: int, *, ends_segment: bool) -> Appended:
@@ -122,36 +122,44 @@ class LogCopy:
         except CorruptSegmentError as error:
             raise storage_error(self._access.directory, "truncate", error) from error
         assert below_high_watermark or cut.offset == offset, "a log ends at a border of messages"
-        self._reload(lambda: segments.truncate(cut))
+        self._reload(lambda: segments.truncate(cut), cut.offset)
 
     def restart(self, offset: int) -> None:
         """Start anew as `Log.restart_at`. Raise `OSError` if I/O fails."""
-        self._reload(lambda: self._segments.restart(offset))
+        self._reload(lambda: self._segments.restart(offset), offset)
 
     def load_unfinished(self) -> None:
-        """Load what a change that failed has left, as a restart does, before the log is led. Raise `OSError` if I/O fails."""
-        if self._is_unfinished:
-            self._reload(self._segments.recover)
+        """Load what a change that failed has left, as a restart does, before the log is led. Raise as `_reload`."""
+        if self._unfinished_end is not None:
+            self._reload(self._segments.recover, self._unfinished_end)
 
     def _check_finished(self) -> None:
-        if self._is_unfinished and not self._is_repeatable:
+        if self._unfinished_end is not None and not self._is_repeatable:
             raise KafkaStorageError(f"{self._access.directory}: a truncation has failed, it must be repeated first")
-        if self._is_unfinished:
-            self._reload(self._segments.recover, repeats=True)
+        if self._unfinished_end is not None:
+            self._reload(self._segments.recover, self._unfinished_end, repeats=True)
 
-    def _reload(self, change: Callable[[], Recovered], *, repeats: bool = False) -> None:
-        """Load what is there after `change`. If that fails, the next append loads it, or with `repeats` False refuses."""
-        self._is_unfinished, self._is_repeatable = True, repeats
+    def _reload(self, change: Callable[[], Recovered], end: int, *, repeats: bool = False) -> None:
+        """Load what is there after `change`, which leaves the log ending at `end`.
+
+        Raise `OSError` if that fails, then the next append loads it, or with `repeats` False refuses. Raise KafkaStorageError if
+        records below `end` are damaged or missing: the log ends before them, and `was_cut`.
+        """
+        self._unfinished_end, self._is_repeatable = end, repeats
         recovered = change()
+        is_cut = recovered.state.log_end_offset < end
+        self._state.was_cut |= is_cut
         self._state.load(recovered)
         self._segments.load(recovered)
-        self._is_unfinished = False
+        self._unfinished_end = None
+        if is_cut:
+            raise KafkaStorageError(f"{self._access.directory}: records of [{self._state.log_end_offset}, {end}) are lost")
 
     def _write(self, messages: Buffer, run: ReplicaRun, segment_base_offset: int) -> None:
         if segment_base_offset > self._state.log_end_offset:
             raise DivergedLogError(f"{self._access.directory}: the leader's segment begins at {segment_base_offset}")
         if self._segments.ends_in_sealed(segment_base_offset):
-            self._reload(self._segments.reopen, repeats=True)
+            self._reload(self._segments.reopen, self._state.log_end_offset, repeats=True)
         active = self._segments.active_at(segment_base_offset)
         aborted = aborted_by_headers(run.headers, self._state.producers) if run.has_aborts else []
         if aborted:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from faulty_files import FaultyFiles
 from manual_clock import ManualClock
-from partition_logs import append
+from partition_logs import append, open_log
 from record_batches import simple_batch
 from replica_logs import assert_same, copied, epochs_of, open_follower, reads_of, written
 
+from kafkalake.errors import KafkaStorageError
 from kafkalake.storage import log_segments, recovery
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE
 from kafkalake.storage.log import Log
@@ -163,3 +165,31 @@ def test_epochs_of_removed_records_do_not_come_back(leader: Log, here: Path, clo
     (here / LEADER_EPOCHS_FILE).write_bytes(before)
     follower = open_follower(here, clock)
     assert follower.latest_epoch == 14
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_a_closed_follower_that_goes_on_in_a_damaged_segment_was_cut(
+    memory_path: Path, clock: ManualClock, failures: int
+) -> None:
+    """The leader's next messages belong behind what is missing, also if the disk failed before the damage was found."""
+    leader, files = open_log(memory_path / "leader", clock), FaultyFiles()
+    for number in range(5):
+        append(leader, simple_batch([b"%d" % number] * 3))
+    follower = open_follower(memory_path / "follower", clock)
+    copied(leader, follower)
+    follower.close()
+    damaged = bytearray(last_data(memory_path / "follower").read_bytes())
+    damaged[2_200] ^= 1
+    last_data(memory_path / "follower").write_bytes(damaged)
+    follower = open_follower(memory_path / "follower", clock, files)
+    append(leader, simple_batch([b"last"]))
+    read = leader.read_replica(follower.log_end_offset, 3_000)
+    for _ in range(failures):
+        files.fail_at_call = files.calls + 1
+        with pytest.raises(KafkaStorageError):
+            follower.append_replica(read.messages, read.segment_base_offset)
+    files.fail_at_call = None
+    with pytest.raises(KafkaStorageError, match="are lost"):
+        follower.append_replica(read.messages, read.segment_base_offset)
+    follower.discard()
+    assert_copied_again(leader, memory_path / "follower", clock, 3)
