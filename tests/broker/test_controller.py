@@ -12,6 +12,7 @@ from broker.controller_term import Term
 
 from kafkalake.cluster.controller_election import claim
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration
+from kafkalake.cluster.partition_changes import ANY_EPOCH, IsrChange, IsrState, Replica
 from kafkalake.errors import KafkaStorageError, NotControllerError, RequestTimedOutError, StaleBrokerEpochError
 
 
@@ -187,5 +188,31 @@ def test_a_replica_is_online_again_after_a_report_of_unknown_outcome_that_it_was
         await term.controller.report_offline(2, 1, frozenset())
         await term.controller.change(term.set("a"))
         assert [each.offline for each in term.newest.partitions[topic]] == [(), ()]
+
+    asyncio.run(run())
+
+
+def test_a_replica_that_loses_records_twice_between_two_heartbeats_is_counted_no_more() -> None:
+    """It was opened again and has joined the ISR meanwhile, and the second report is equal to the first."""
+
+    async def run() -> None:
+        term, topic = Term(), uuid4()
+        brokers = {each: BrokerRegistration(each, 1, uuid4(), (), is_fenced=False) for each in (1, 2)}
+        partition = PartitionRegistration(1, 0, (1, 2), (1, 2))
+        await term.controller.change(
+            lambda image: replace(image, version=image.version + 1, brokers=brokers, partitions={topic: (partition,)})
+        )
+        cut = frozenset({(topic, 0)})
+        for _ in range(2):
+            await term.controller.report_offline(2, 1, cut, cut)
+            now = term.newest.partitions[topic][0]
+            assert not now.counts(2) and now.isr == (1,)
+            joining = IsrChange((topic, 0), now.leader_epoch, now.partition_epoch, (Replica(1, ANY_EPOCH), Replica(2, ANY_EPOCH)))
+            (joined,) = await term.controller.alter_partition(1, 1, [joining])
+            assert isinstance(joined, IsrState) and joined.isr == (1, 2)
+        await term.controller.report_offline(2, 1, cut, cut)
+        versions = len(term.followed)
+        await term.controller.report_offline(2, 1, cut, cut)
+        assert len(term.followed) == versions and not term.newest.partitions[topic][0].counts(2)
 
     asyncio.run(run())

@@ -316,9 +316,12 @@ class Controller:
     ) -> None:
         """Take note of all replicas of a broker that have no log, and of those that have lost records.
 
-        Raise as `change`, nothing if they are known.
+        Raise as `change`, nothing if they are known. One that has lost records again may have joined the ISR since the last report.
         """
-        if self._reported.get(broker_id) != (epoch, offline, cut):
+        image = self._image
+        found = [] if image is None else [image.partition(each) for each in cut]
+        is_counted = any(each is not None and each.counts(broker_id) for each in found)
+        if is_counted or self._reported.get(broker_id) != (epoch, offline, cut):
             self._reported.pop(broker_id, None)  # if this fails, it may come into force later
             await self.change(lambda now: report_offline_logs(now, broker_id, epoch, offline, self._rules, cut), [])
             self._reported[broker_id] = epoch, offline, cut
