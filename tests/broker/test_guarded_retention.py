@@ -12,13 +12,16 @@ from manual_clock import ManualClock
 from record_batches import simple_batch
 from storage.partition_logs import open_log
 
+from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.retention import enforce_retention
+from kafkalake.errors import KafkaError, NotLeaderOrFollowerError
 
 NOW_MS = 10_000_000
 
 
 class Broker:
-    """Topics 0, 1, ... of one partition, of which retention removes all that no group waits for. asked: called when groups are."""
+    """Topics 0, 1, ... of one partition, of which retention removes all that no group waits for. asked: called when groups are.
+    working: called in the thread of each partition."""
 
     def __init__(self, path: Path, asked: Callable[[], None] = lambda: None) -> None:
         self.parts: list[Any] = []
@@ -27,6 +30,7 @@ class Broker:
         self.committed: dict[Any, dict[str, int]] = {}
         self.asked = asked
         self.moved = lambda partition: None
+        self.working: Callable[[], None] = lambda: None
         self._path = path
 
     def __iter__(self) -> Any:
@@ -41,6 +45,7 @@ class Broker:
         return found
 
     async def run_blocking(self, work: Callable[[], Any]) -> Any:
+        self.working()
         return work()
 
     def add(self, guard: str = "block") -> Any:
@@ -57,9 +62,13 @@ class Broker:
 
 
 class _Partition:
+    change_log: Any = Partition.change_log
+    removed: Any = Partition.removed
+
     def __init__(self, topic: Any, log: Any) -> None:
         self.topic, self.index, self.log = topic, 0, log
-        self.name, self.removed = f"{topic.name}-0", False
+        self.name, self.under_way = f"{topic.name}-0", set[Any]()
+        self.refusal: KafkaError | None = None
 
     def write(self) -> None:
         self.log.append([simple_batch([b"x"], timestamp=1_000)], 0)
@@ -100,3 +109,20 @@ def test_a_partition_or_guard_that_comes_while_groups_are_asked_waits_for_the_ne
     assert broker.enforce() == [0, 1, 0], "the second one was there, and nobody had committed anything"
     broker.asked = lambda: None
     assert broker.enforce() == [0, 1, 0]
+
+
+def test_a_partition_that_is_led_elsewhere_by_its_turn_keeps_its_segments(tmp_path: Path) -> None:
+    """Its log follows another leader, in whose segments the next messages belong. Who is to follow waits for what is under way."""
+    broker = Broker(tmp_path)
+    first, second = broker.add("off"), broker.add("off")
+    for each in (first, second):
+        each.write()
+    under_way = []
+
+    def working() -> None:
+        under_way.append((len(first.under_way), len(second.under_way)))
+        second.refusal = NotLeaderOrFollowerError()
+
+    broker.working = working
+    assert broker.enforce() == [1, 0]
+    assert under_way == [(1, 0)]

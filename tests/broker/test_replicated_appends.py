@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -256,3 +257,14 @@ def test_one_replica_answers_at_once_whatever_acks_says(tmp_path: Path) -> None:
     led = LedPartition(tmp_path, PartitionRegistration(0, 5, (0,), (0,)))
     assert [led.produce(b"a", acks=acks) for acks in (0, 1, -1)] == [[0], [1], [2]]
     assert led.log.high_watermark == 3
+
+
+def test_a_partition_that_is_led_here_no_more_moves_no_watermark(led: LedPartition) -> None:
+    """A batch that was admitted late is refused, and the log follows another leader by then."""
+    led.set_isr(0)
+    led.produce(b"a", acks=1)
+    before = led.log.high_watermark
+    led.partition.resign()
+    led.partition.lead(replace(led.partition.leadership, min_isr=1))
+    assert led.produce(b"late") == ["NOT_LEADER_OR_FOLLOWER"]
+    assert led.log.high_watermark == before

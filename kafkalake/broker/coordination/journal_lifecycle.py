@@ -243,7 +243,7 @@ class JournalLifecycle(Generic[E, R, C]):
             log.roll()
             log.delete_records_before(position)
 
-        await self._host.run_blocking(cut)
+        await partition.change_log(self._host.run_blocking, cut)
         self._host.moved(partition)
         if position >= damage_ends_at.get(index, NEVER):
             del damage_ends_at[index]

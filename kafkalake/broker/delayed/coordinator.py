@@ -300,7 +300,7 @@ class JournalCoordinator:
             self._reload,
         )
         space = Space(
-            self.partition.log,
+            self.partition,
             state,
             delivery,
             self._read,

@@ -31,6 +31,7 @@ from kafkalake.broker.delayed.hand_overs import Target
 from kafkalake.broker.delayed.journal_reading import scan_undamaged
 from kafkalake.broker.delayed.journal_state import COLUMNS, JournalState
 from kafkalake.broker.delayed.rows import WaitingRows, carried_rows
+from kafkalake.broker.partitions.partition import Partition
 from kafkalake.clock import Clock
 from kafkalake.delayed_journal import (
     NOWHERE,
@@ -50,7 +51,6 @@ from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.build import build_from_arrow
 from kafkalake.record.message_set import to_arrow
 from kafkalake.run_blocking import RunBlocking
-from kafkalake.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Space:
 
     def __init__(
         self,
-        log: Log,
+        partition: Partition,
         state: JournalState,
         delivery: Delivery,
         read: Read,
@@ -99,7 +99,8 @@ class Space:
         trimmed: Callable[[], None],
         reach: Callable[[Enum], None],
     ) -> None:
-        self._log = log
+        self._partition = partition
+        self._log = partition.log
         self._state = state
         self._delivery = delivery
         self._read = read
@@ -208,7 +209,7 @@ class Space:
         state.hand_overs.forget_deleted(self._exists)
         await self._write(lambda: encode_notes(_snapshot(state)))
         start = min(start, self._first_needed())
-        await self._run_blocking(lambda: log.delete_records_before(start))
+        await self._partition.change_log(self._run_blocking, lambda: log.delete_records_before(start))
         state.trim(log.log_start_offset)
         self._reach(DelayedPoint.TRIMMED)
         self._trimmed()

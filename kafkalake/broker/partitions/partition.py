@@ -110,10 +110,10 @@ class Partition:
         self.is_offline = is_offline
         self.index = index
         self.log = log
+        self.refusal: KafkaError | None = None
         self.lead(leadership)
         if not is_offline:
             self.advance_high_watermark()
-        self.refusal: KafkaError | None = None
         self.has_failed = False
         """Whether followers must lead: the disk has failed, or a failed flush has discarded records that they may have."""
         self.syncing = False
@@ -270,8 +270,10 @@ class Partition:
     def advance_high_watermark(self) -> None:
         """Advance the high watermark to the offset up to which all replicas in sync have the records.
 
-        Raise `KafkaStorageError` on I/O errors.
+        Not of a log that is led here no more, which another leader moves. Raise `KafkaStorageError` on I/O errors.
         """
+        if self.refusal is not None:
+            return
         if self.leadership.followers:
             self.log.advance_high_watermark(self._committed_end())
         else:

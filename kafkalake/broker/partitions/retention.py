@@ -47,13 +47,14 @@ async def enforce_retention(broker: Broker) -> None:
             )
     for partition in list(broker.topics.partitions()):
         rule = rule_of(partition.topic.config)
-        if partition.topic.name in INTERNAL or not rule.has_limit:
+        if partition.topic.name in INTERNAL or not rule.has_limit or partition.removed:
             continue
         if rule.guard == BLOCK and partition not in ends:
             continue  # nothing is known of groups, or it came, or its topic's guard, after they were asked
         of_groups, end = committed.get((partition.topic.name, partition.index), {}), ends.get(partition)
         try:
-            removed = await broker.run_blocking(partial(partition.log.enforce_retention, rule, of_groups, end))
+            enforce = partial(partition.log.enforce_retention, rule, of_groups, end)
+            removed = await partition.change_log(broker.run_blocking, enforce)
         except Exception as error:
             logger.error("retention failed partition=%s error=%s", partition.name, error)
             continue

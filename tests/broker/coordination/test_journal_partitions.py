@@ -377,6 +377,35 @@ def test_only_what_is_served_is_trimmed(b: Journals, monkeypatch: pytest.MonkeyP
     run(scenario())
 
 
+def test_a_partition_that_is_led_elsewhere_by_its_turn_is_not_trimmed(
+    b: Journals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log follows another leader by then. Who is to follow waits for a trim that is under way."""
+    monkeypatch.setattr(journal_lifecycle, "TRIM_RECORDS", 1)
+
+    async def scenario() -> None:
+        b.add_topic([0, 1])
+        await b.journal.start()
+        for index in (0, 1):
+            b.commit(index, 5)
+        b.turn()
+        led = b.topics.find(GROUP_JOURNAL).replicas  # type: ignore[union-attr]
+        under_way = []
+
+        async def run_blocking(work: Callable[[], Any]) -> Any:
+            await asyncio.sleep(0)
+            under_way.append([len(led[index].under_way) for index in (0, 1)])
+            led[1].resign()
+            return work()
+
+        monkeypatch.setattr(b, "run_blocking", run_blocking)
+        await b.journal.trim({0: 1, 1: 1})
+        assert under_way == [[1, 0]]
+        assert [log.log_start_offset for log in b.logs] == [1, 0, 0]
+
+    run(scenario())
+
+
 def test_a_marker_written_while_its_partition_is_loading_is_read_in_its_place(b: Journals) -> None:
     """Applied at once it would commit what an earlier marker, not read yet, aborts."""
     b.add_topic([0])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -35,6 +37,28 @@ def start_of(world: DelayedWorld) -> int:
 
 def far_values(world: DelayedWorld) -> list[bytes | None]:
     return [value for each in (0, 1) for value in world.targets.values((ORDERS, each)) if value and value[:1] != b"x"]
+
+
+def test_who_is_to_follow_waits_for_a_trim_that_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        world = await started(tmp_path, segment_bytes=SEGMENT)
+        in_thread, trims = world.run_blocking, []
+
+        async def run_blocking(work: Callable[[], Any]) -> Any:
+            under_way, start = len(world.led.partition.under_way), start_of(world)
+            found = await in_thread(work)
+            if start_of(world) > start:
+                trims.append(under_way)
+            return found
+
+        monkeypatch.setattr(world, "run_blocking", run_blocking)
+        world.restart()
+        await fill(world, 6)
+        await world.pass_time(70_000, 10_000)
+        assert trims
+        assert set(trims) == {1}
+
+    run(scenario())
 
 
 @pytest.mark.exhaustive
