@@ -153,7 +153,9 @@ class LogCopy:
         self._segments.load(recovered)
         self._unfinished_end = None
         if is_cut:
-            raise KafkaStorageError(f"{self._access.directory}: records of [{self._state.log_end_offset}, {end}) are lost")
+            raise KafkaStorageError(
+                f"{self._access.directory}: records of [{self._state.log_end_offset}, {end}) are lost"
+            )
 
     def _write(self, messages: Buffer, run: ReplicaRun, segment_base_offset: int) -> None:
         if segment_base_offset > self._state.log_end_offset:

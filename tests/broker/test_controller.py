@@ -207,7 +207,9 @@ def test_a_replica_that_loses_records_twice_between_two_heartbeats_is_counted_no
             await term.controller.report_offline(2, 1, cut, cut)
             now = term.newest.partitions[topic][0]
             assert not now.counts(2) and now.isr == (1,)
-            joining = IsrChange((topic, 0), now.leader_epoch, now.partition_epoch, (Replica(1, ANY_EPOCH), Replica(2, ANY_EPOCH)))
+            joining = IsrChange(
+                (topic, 0), now.leader_epoch, now.partition_epoch, (Replica(1, ANY_EPOCH), Replica(2, ANY_EPOCH))
+            )
             (joined,) = await term.controller.alter_partition(1, 1, [joining])
             assert isinstance(joined, IsrState) and joined.isr == (1, 2)
         await term.controller.report_offline(2, 1, cut, cut)
