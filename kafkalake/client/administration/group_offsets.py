@@ -9,7 +9,7 @@ from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.arguments import checked_offsets
 from kafkalake.client.network.script import Script
 from kafkalake.client.records import OffsetAndMetadata
-from kafkalake.client.requests import GROUP, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+from kafkalake.client.requests import COMMITTED_AT_ONCE, GROUP, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
 from kafkalake.topic_partition import TopicPartition, by_topic, partition_name
 from kafkalake.wire.messages.offsets import (
     OffsetCommitRequest,
@@ -24,8 +24,6 @@ from kafkalake.wire.messages.offsets import (
 )
 
 _NO_GENERATION = -1
-_COMMITTED_AT_ONCE = 1_000
-"""Partitions of a request. A broker writes them as one batch of its journal, and refuses one larger than a message may be."""
 
 
 def committed_offsets(call: AdminCall, group_id: str) -> Script[dict[TopicPartition, OffsetAndMetadata]]:
@@ -52,8 +50,8 @@ def alter_offsets(
     Raise `UnknownMemberIdError` if the group has members.
     """
     places = sorted(checked_offsets(offsets).items())
-    for first in range(0, len(places), _COMMITTED_AT_ONCE):
-        yield from _alter(call, group_id, dict(places[first : first + _COMMITTED_AT_ONCE]))
+    for first in range(0, len(places), COMMITTED_AT_ONCE):
+        yield from _alter(call, group_id, dict(places[first : first + COMMITTED_AT_ONCE]))
 
 
 def _alter(call: AdminCall, group_id: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> Script[None]:

@@ -2,7 +2,8 @@
 
 A committed offset is that of the next record to read. A synchronous commit is repeated after retriable errors until its time is
 over, an asynchronous one is not: a later one may have overtaken it. Nor is one whose caller has left (a `wakeup`, a task that was
-cancelled), which is not sent any more, either.
+cancelled), which is not sent any more, either. One of very many partitions goes in several requests, all of them before those of a
+later one; it ends with the last of them, or with the first error: others may be committed then.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.records import OffsetAndMetadata
-from kafkalake.client.requests import OFFSET_COMMIT, OFFSET_FETCH, error_name
+from kafkalake.client.requests import COMMITTED_AT_ONCE, OFFSET_COMMIT, OFFSET_FETCH, error_name
 from kafkalake.errors import (
     FencedMemberEpochError,
     IllegalGenerationError,
@@ -62,7 +63,10 @@ class CommitFailedError(KafkaLakeError):
 
 @dataclass(slots=True)
 class _Asked:
-    """A commit (`offsets`) or a question (`partitions`) that waits for the coordinator or for its response. error: the last one."""
+    """A request of an operation that waits for the coordinator, or for its response: a commit (`offsets`), a question (`partitions`).
+
+    error: the last one.
+    """
 
     operation: Operation[None] | Operation[Committed]
     offsets: Offsets = field(default_factory=dict)
@@ -103,7 +107,9 @@ class Commits:
         if len(self._waiting) >= _WAITING_MAX:
             operation.fail(RequestTimedOutError(f"{_WAITING_MAX} commits wait for the group's coordinator"))
         elif offsets:
-            self._waiting.append(_Asked(operation, offsets=dict(offsets)))
+            places = sorted(offsets.items())
+            for first in range(0, len(places), COMMITTED_AT_ONCE):
+                self._waiting.append(_Asked(operation, offsets=dict(places[first : first + COMMITTED_AT_ONCE])))
         else:
             operation.complete(None)
         return operation
@@ -122,6 +128,8 @@ class Commits:
         self._now_ms = now_ms
         for asked in list(self._waiting):
             operation = asked.operation
+            if operation.is_done:
+                continue  # another of its requests has failed
             if now_ms >= operation.deadline_ms:  # an answer that comes later counts for nothing
                 self._end(asked, asked.error or RequestTimedOutError("the group's coordinator did not answer in time"))
             elif asked.is_asking:
@@ -144,8 +152,8 @@ class Commits:
 
     def close(self) -> None:
         """Fail what waits."""
-        for asked in list(self._waiting):
-            self._end(asked, RequestTimedOutError("the consumer is closed"))
+        while self._waiting:
+            self._end(self._waiting[0], RequestTimedOutError("the consumer is closed"))
 
     # Requests
 
@@ -175,7 +183,7 @@ class Commits:
     def _commit_message(self, offsets: Offsets) -> OffsetCommitRequest:
         identity = self._identity()
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, number), committed in sorted(offsets.items()):
+        for (topic, number), committed in offsets.items():
             topics.setdefault(topic, []).append(
                 OffsetCommitRequestPartition(
                     partition_index=number,
@@ -272,8 +280,12 @@ class Commits:
             self._end(asked, error)
 
     def _end(self, asked: _Asked, error: KafkaLakeError | None, found: Committed | None = None) -> None:
-        self._waiting.remove(asked)
+        """End a request, and its operation with the last one or with an error."""
+        operation = asked.operation
         if error is not None:
-            asked.operation.fail(error)
+            self._waiting = [each for each in self._waiting if each.operation is not operation]
+            operation.fail(error)
         else:
-            asked.operation.complete(found)  # type: ignore[arg-type]  # a commit has none
+            self._waiting.remove(asked)
+            if all(each.operation is not operation for each in self._waiting):
+                operation.complete(found)  # type: ignore[arg-type]  # a commit has none

@@ -178,6 +178,41 @@ def test_an_answer_that_lacks_a_partition_is_no_commit(world: GroupWorld) -> Non
     assert [type(each) for each in errors] == [NetworkExceptionError]
 
 
+def test_a_commit_of_very_many_partitions_goes_in_several_requests_before_those_of_a_later_one(
+    world: GroupWorld,
+) -> None:
+    """A broker writes a request as one batch of its journal, and refuses one that is too large."""
+    world.assign()
+    world.run(world.calls.poll(1_000, 1))
+    many = {("t", number): 7 for number in range(2_500)}
+    errors: list[Any] = []
+    world.calls.commit_async(many, lambda offsets, error: errors.append(error))
+    world.run(world.calls.commit({P0: 8}, 30_000))
+    *parts, (_, last) = world.commits
+    assert [len(offsets) for _, offsets in parts] == [1_000, 1_000, 500]
+    assert {place: offset for _, offsets in parts for place, offset in offsets.items()} == many
+    assert last == {P0: 8}
+    assert errors == [None]
+
+
+def test_one_request_that_is_refused_ends_a_commit_of_several(world: GroupWorld) -> None:
+    world.assign()
+    many = {("t", number): 7 for number in range(2_500)}
+    world.refusals = [CoordinatorLoadInProgressError.code, 0, CoordinatorLoadInProgressError.code]
+    world.run(world.calls.commit(many, 30_000))
+    assert [len(offsets) for _, offsets in world.commits] == [1_000, 1_000, 500, 1_000, 500]
+    world.refusals = [0, InvalidCommitOffsetSizeError.code, InvalidCommitOffsetSizeError.code]
+    with pytest.raises(InvalidCommitOffsetSizeError):
+        world.run(world.calls.commit(many, 30_000))
+    world.run(world.calls.commit({P0: 8}, 30_000))
+    assert world.commits[-1][1] == {P0: 8}
+    script = world.calls.commit(many, 30_000)
+    next(script)
+    world.answers = False
+    script.close()
+    world.run(world.calls.close(0))
+
+
 def test_an_answer_that_lacks_a_partition_does_not_say_that_nothing_is_committed(world: GroupWorld) -> None:
     world.logs[P0].batches_max = 10
     world.logs[P0].append(b"a")
