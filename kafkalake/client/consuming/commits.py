@@ -63,7 +63,7 @@ class CommitFailedError(KafkaLakeError):
 
 @dataclass(slots=True)
 class _Asked:
-    """A request of an operation that waits for the coordinator, or for its response: a commit (`offsets`), a question (`partitions`).
+    """A request of an operation that waits for the coordinator or its response: a commit (`offsets`) or a question (`partitions`).
 
     error: the last one.
     """
