@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from broker.controller_term import Term
@@ -169,18 +169,24 @@ def test_the_controller_before_has_no_other_session_after_a_silence(silent_ms: i
     asyncio.run(run())
 
 
+async def replicate(term: Term, partitions: int) -> UUID:
+    """Have broker 1 lead partitions of a topic with broker 2 in sync. Return the topic's id."""
+    topic = uuid4()
+    brokers = {each: BrokerRegistration(each, 1, uuid4(), (), is_fenced=False) for each in (1, 2)}
+    partition = PartitionRegistration(1, 0, (1, 2), (1, 2))
+    there = {topic: (partition,) * partitions}
+    await term.controller.change(
+        lambda image: replace(image, version=image.version + 1, brokers=brokers, partitions=there)
+    )
+    return topic
+
+
 def test_a_replica_is_online_again_after_a_report_of_unknown_outcome_that_it_was_offline() -> None:
     """The version that has it offline may be there, though the one that is reported next is what was reported before."""
 
     async def run() -> None:
-        term, topic = Term(), uuid4()
-        brokers = {each: BrokerRegistration(each, 1, uuid4(), (), is_fenced=False) for each in (1, 2)}
-        partition = PartitionRegistration(1, 0, (1, 2), (1, 2))
-        await term.controller.change(
-            lambda image: replace(
-                image, version=image.version + 1, brokers=brokers, partitions={topic: (partition, partition)}
-            )
-        )
+        term = Term()
+        topic = await replicate(term, 2)
         await term.controller.report_offline(2, 1, frozenset())
         term.fails = 1
         with pytest.raises(KafkaStorageError):
@@ -196,12 +202,8 @@ def test_a_replica_that_loses_records_twice_between_two_heartbeats_is_counted_no
     """It was opened again and has joined the ISR meanwhile, and the second report is equal to the first."""
 
     async def run() -> None:
-        term, topic = Term(), uuid4()
-        brokers = {each: BrokerRegistration(each, 1, uuid4(), (), is_fenced=False) for each in (1, 2)}
-        partition = PartitionRegistration(1, 0, (1, 2), (1, 2))
-        await term.controller.change(
-            lambda image: replace(image, version=image.version + 1, brokers=brokers, partitions={topic: (partition,)})
-        )
+        term = Term()
+        topic = await replicate(term, 1)
         cut = frozenset({(topic, 0)})
         for _ in range(2):
             await term.controller.report_offline(2, 1, cut, cut)

@@ -352,15 +352,20 @@ def test_a_batch_of_a_state_that_was_unloaded_is_not_written_later(b: Journals) 
     run(scenario())
 
 
+async def commit_in_two(b: Journals) -> None:
+    """Commit an offset in each of two partitions of the journal, which are served."""
+    b.add_topic([0, 1])
+    await b.journal.start()
+    for index in (0, 1):
+        b.commit(index, 5)
+    b.turn()
+
+
 def test_only_what_is_served_is_trimmed(b: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_lifecycle, "TRIM_RECORDS", 1)
 
     async def scenario() -> None:
-        b.add_topic([0, 1])
-        await b.journal.start()
-        for index in (0, 1):
-            b.commit(index, 5)
-        b.turn()
+        await commit_in_two(b)
         changes = b.journal.take_changes()
         assert changes.resume_at == {0: 1, 1: 1}
         b.journal.resign(0)
@@ -384,11 +389,7 @@ def test_a_partition_that_is_led_elsewhere_by_its_turn_is_not_trimmed(
     monkeypatch.setattr(journal_lifecycle, "TRIM_RECORDS", 1)
 
     async def scenario() -> None:
-        b.add_topic([0, 1])
-        await b.journal.start()
-        for index in (0, 1):
-            b.commit(index, 5)
-        b.turn()
+        await commit_in_two(b)
         led = b.topics.find(GROUP_JOURNAL).replicas  # type: ignore[union-attr]
         under_way = []
 
