@@ -268,6 +268,10 @@ class ActiveSegment(Segment):
             file = self._open_files.get(self.path, write=True)
             self._open_files.files.truncate(file.descriptor, self._end)
 
+    def has_aborted(self) -> bool:
+        """Return whether an abort marker was appended or is being appended."""
+        return self._has_uncounted or self._aborted > 0
+
     def aborted_transactions(self, *, sealed: bool = False) -> list[AbortedTransaction]:
         """Return the transactions as for any segment. Entries are whole up to the last appended one."""
         return super().aborted_transactions(sealed=sealed)

@@ -204,6 +204,14 @@ class Segment:
                 raise CorruptSegmentError(self.path, position, REASONS[TORN if status == OK else status])
             length *= 4
 
+    def has_aborted(self) -> bool:
+        """Return whether the segment has an index of aborted transactions. Raise `OSError` if I/O fails."""
+        try:
+            self._open_files.get(self.path_of(TXN_INDEX_SUFFIX))
+        except FileNotFoundError:
+            return False
+        return True
+
     def aborted_transactions(self, *, sealed: bool = True) -> list[AbortedTransaction]:
         """Return the transactions with an abort marker here. Raise `CorruptSegmentError` on damage, `OSError` if I/O fails."""
         path = self.path_of(TXN_INDEX_SUFFIX)

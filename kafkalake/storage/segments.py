@@ -26,6 +26,7 @@ from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.scanner import good_message_after, scan_segment
 from kafkalake.storage.segment import FIRST_MESSAGE, Segment
+from kafkalake.storage.segment_names import TXN_INDEX_SUFFIX, file_name
 from kafkalake.storage.segment_reader import SegmentReader
 
 logger = logging.getLogger(__name__)
@@ -91,6 +92,18 @@ class Cut(NamedTuple):
     offset: int
 
 
+class _Looked(NamedTuple):
+    """Which sealed segments have aborted transactions.
+
+    bases: the list of which the first `known` were looked at. It is another list once segments were removed or replaced.
+    aborted: the base offsets of those that have some, in order.
+    """
+
+    bases: list[int]
+    known: int
+    aborted: list[int]
+
+
 class SegmentsInOrder:
     """A point-in-time view of a log's segments, by number. Accessing one does not open the others."""
 
@@ -133,6 +146,7 @@ class Segments:
         self._open_files = open_files
         self._known: dict[int, Segment] = {}
         self._hints: dict[int, tuple[str, int]] = {}
+        self._looked = _Looked([], 0, [])
 
     def sealed(self, base_offset: int) -> Segment:
         """Return the sealed segment with that base offset."""
@@ -324,15 +338,41 @@ class Segments:
         Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
         """
         found: list[AbortedTransaction] = []
-        active = self.active
-        bases = self.bases[max(0, bisect_right(self.bases, from_offset) - 1) :]
-        for segment in [*map(self.sealed, bases), *([active] if active is not None else [])]:
+        for segment in self._with_aborted(from_offset):
             for aborted in segment.aborted_transactions():
                 if aborted.last_offset >= from_offset and aborted.first_offset < to_offset:
                     found.append(aborted)
                 if aborted.last_stable_offset >= to_offset:
                     return found
         return found
+
+    def _with_aborted(self, offset: int) -> Iterator[Segment]:
+        """Yield the segments with aborted transactions, from the one of `offset` on. Raise `OSError` if I/O fails."""
+        active = self.active
+        if active is None or offset < active.base_offset:
+            aborted = self._sealed_with_aborted()
+            yield from map(self.sealed, aborted[max(0, bisect_right(aborted, offset) - 1) :])
+        if active is not None and active.has_aborted():
+            yield active
+
+    def _sealed_with_aborted(self) -> list[int]:
+        """Return the base offsets of the sealed segments with aborted transactions, in order. Raise `OSError` if I/O fails.
+
+        They are looked for once, with the names in the directory. A read of committed records that looked beside each of the
+        segments that follow would take as long as the log has segments.
+        """
+        bases, looked = self.bases, self._looked
+        count = len(bases)
+        if looked.bases is not bases:
+            there = {name for name in self._open_files.files.list(self._directory) if name.endswith(TXN_INDEX_SUFFIX)}
+            generations = self.generations
+            names = ((base, file_name(base, TXN_INDEX_SUFFIX, generations.get(base, 0))) for base in bases[:count])
+            looked = _Looked(bases, count, [base for base, name in names if name in there] if there else [])
+        elif looked.known < count:
+            new = [base for base in bases[looked.known : count] if self.sealed(base).has_aborted()]
+            looked = _Looked(bases, count, [*looked.aborted, *new])
+        self._looked = looked
+        return looked.aborted
 
     def size_bytes(self) -> int:
         """Return the bytes of all data files. Raise `OSError` if I/O fails."""

@@ -693,6 +693,63 @@ def test_a_flush_forces_the_name_of_an_index_of_aborted_transactions(tmp_path: P
     assert files.unforced == set()
 
 
+def test_a_read_of_committed_records_opens_no_file_of_segments_without_aborted_ones(tmp_path: Path) -> None:
+    """It would take as long as the log has segments, and most have none."""
+
+    class Opened(RealFiles):
+        def __init__(self) -> None:
+            self.names: list[str] = []
+            self.lists = 0
+
+        def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+            if path.endswith(".txnindex"):
+                self.names.append(Path(path).name)
+            return super().open(path, write=write, create=create)
+
+        def list(self, directory: str) -> list[str]:
+            self.lists += 1
+            return super().list(directory)
+
+    def abort(producer_id: int) -> None:
+        append(log, simple_batch([b"x"], producer_id=producer_id, epoch=0, sequence=0, transactional=True))
+        log.append_control(EndMarker(producer_id, 0, ABORT, 0), 0)
+
+    def find(offset: int) -> list[int]:
+        return [each.producer_id for each in log.aborted_transactions(offset, log.log_end_offset)]
+
+    for _ in range(2):
+        log = open_log(tmp_path)
+        for _ in range(10):
+            append(log, simple_batch([b"x"]))
+            log.roll()
+        log.close()
+    files = Opened()
+    log = open_log(tmp_path, files=files)
+    files.lists = 0
+    for offset in (15, 3):
+        assert find(offset) == []
+    assert (files.lists, files.names) == (1, [])
+    abort(7)
+    assert find(3) == [7]
+    log.roll()
+    abort(8)
+    log.roll()
+    append(log, simple_batch([b"x"]))
+    files.names = []
+    for offset in (3, 20, 23, 24):
+        assert find(offset) == ([7, 8] if offset < 22 else [8] if offset < 24 else [])
+    assert set(files.names) == {"00000000000000000020.txnindex", "00000000000000000022.txnindex"}
+    log.advance_high_watermark(log.log_end_offset)
+    log.delete_records_before(21)
+    assert find(21) == [7, 8]
+    log.delete_records_before(22)
+    assert find(22) == [8], "its segment is gone"
+    log.truncate_to(22, below_high_watermark=True)
+    assert find(22) == []
+    abort(9)
+    assert find(22) == [9]
+
+
 class CountingFiles(RealFiles):
     """Counts the bytes that are read of segments."""
 
