@@ -11,7 +11,7 @@ segments. The last entry, written at sealing, is the largest of the whole segmen
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -272,9 +272,9 @@ class ActiveSegment(Segment):
         """Return whether an abort marker was appended or is being appended."""
         return self._has_uncounted or self._aborted > 0
 
-    def aborted_transactions(self, *, sealed: bool = False) -> list[AbortedTransaction]:
-        """Return the transactions as for any segment. Entries are whole up to the last appended one."""
-        return super().aborted_transactions(sealed=sealed)
+    def aborted_from(self, offset: int, *, sealed: bool = False) -> Iterator[AbortedTransaction]:
+        """Yield the transactions as for any segment. Entries are whole up to the last appended one."""
+        return super().aborted_from(offset, sealed=sealed)
 
 
 def reset_txn_index(open_files: OpenFiles, path: str, entries: list[AbortedTransaction], *, sealed: bool) -> None:

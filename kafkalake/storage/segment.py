@@ -6,6 +6,7 @@ checksums. Other data raises `CorruptSegmentError` with the file and the positio
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ from kafkalake.storage.segment_names import (
     TXN_INDEX_SUFFIX,
     file_name,
 )
-from kafkalake.storage.txn_index import decode_aborted
+from kafkalake.storage.txn_index import decode_aborted, read_aborted
 
 FIRST_MESSAGE = len(PREAMBLE)
 _LOOK_BYTES = 32 << 10
@@ -220,6 +221,23 @@ class Segment:
         except FileNotFoundError:
             return []
         return decode_aborted(data, path, sealed=sealed)
+
+    def aborted_from(self, offset: int, *, sealed: bool = True) -> Iterator[AbortedTransaction]:
+        """Yield those of `aborted_transactions` that end at or above `offset`, in order. Raise as it does, of what is read."""
+        path = self.path_of(TXN_INDEX_SUFFIX)
+        files = self._open_files.files
+        try:
+            file = self._open_files.get(path)
+        except FileNotFoundError:
+            return
+        size = files.size(file.descriptor)
+        yield from read_aborted(
+            lambda position, length: read_all(files, file.descriptor, length, position),
+            size,
+            offset,
+            path,
+            sealed=sealed,
+        )
 
     def txn_index_bytes(self) -> int:
         """Return the bytes of the index of aborted transactions, 0 without one. Raise `OSError` if I/O fails."""

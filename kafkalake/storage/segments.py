@@ -339,8 +339,8 @@ class Segments:
         """
         found: list[AbortedTransaction] = []
         for segment in self._with_aborted(from_offset):
-            for aborted in segment.aborted_transactions():
-                if aborted.last_offset >= from_offset and aborted.first_offset < to_offset:
+            for aborted in segment.aborted_from(from_offset):
+                if aborted.first_offset < to_offset:
                     found.append(aborted)
                 if aborted.last_stable_offset >= to_offset:
                     return found

@@ -12,7 +12,8 @@ The last one, written at sealing, has producer id -1 and as its number the numbe
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,8 @@ from kafkalake.storage.producer_state import AbortedTransaction
 _ENTRY = struct.Struct("<qqqqI")
 ENTRY_BYTES = _ENTRY.size + 4
 _SEAL = -1
+_READ_ENTRIES = 100
+_DAMAGED = "the checksum of an aborted transaction does not match"
 
 
 def encode_aborted(aborted: AbortedTransaction, number: int) -> bytes:
@@ -56,16 +59,52 @@ def decode_aborted(data: bytes, path: str, *, sealed: bool) -> list[AbortedTrans
     """
     entries: list[AbortedTransaction] = []
     for position in range(0, len(data) - len(data) % ENTRY_BYTES, ENTRY_BYTES):
-        body = data[position : position + _ENTRY.size]
-        checksum = int.from_bytes(data[position + _ENTRY.size : position + ENTRY_BYTES], "little")
-        *fields, number = _ENTRY.unpack(body)
-        if checksum != crc32c(body) or number != len(entries):
-            raise CorruptSegmentError(path, position, "the checksum of an aborted transaction does not match")
-        if fields[0] == _SEAL:
+        entry = _decode_entry(data[position : position + ENTRY_BYTES], len(entries), path)
+        if entry.producer_id == _SEAL:
             if position + ENTRY_BYTES != len(data):
                 raise CorruptSegmentError(path, position + ENTRY_BYTES, "there are bytes after the last entry")
             return entries
-        entries.append(AbortedTransaction(*fields))
+        entries.append(entry)
     if sealed:
-        raise CorruptSegmentError(path, len(data), "the index of aborted transactions is cut short")
+        raise _cut_short(path, len(data))
     return entries
+
+
+def read_aborted(
+    read: Callable[[int, int], bytes], size: int, from_offset: int, path: str, *, sealed: bool
+) -> Iterator[AbortedTransaction]:
+    """Yield the entries of an index of `size` bytes whose last offset is at or above `from_offset`, as they are asked for.
+
+    read: returns a number of bytes from a position. Markers, and so the last offsets, are in order: the first entry is found in as
+    many steps as the number of entries has bits. Raise as `decode_aborted`, of what is read.
+    """
+
+    def entry_at(number: int) -> AbortedTransaction:
+        return _decode_entry(read(number * ENTRY_BYTES, ENTRY_BYTES), number, path)
+
+    count, torn = divmod(size, ENTRY_BYTES)
+    if count and entry_at(count - 1).producer_id == _SEAL:
+        count -= 1
+    elif sealed:
+        raise _cut_short(path, size)
+    if sealed and torn:
+        raise CorruptSegmentError(path, size - torn, "there are bytes after the last entry")
+    begin = bisect_left(range(count), from_offset, key=lambda number: entry_at(number).last_offset)
+    for number in range(begin, count, _READ_ENTRIES):
+        data = read(number * ENTRY_BYTES, min(_READ_ENTRIES, count - number) * ENTRY_BYTES)
+        for each in range(len(data) // ENTRY_BYTES):
+            yield _decode_entry(data[each * ENTRY_BYTES : (each + 1) * ENTRY_BYTES], number + each, path)
+
+
+def _decode_entry(data: bytes, number: int, path: str) -> AbortedTransaction:
+    body = data[: _ENTRY.size]
+    if len(data) < ENTRY_BYTES or int.from_bytes(data[_ENTRY.size :], "little") != crc32c(body):
+        raise CorruptSegmentError(path, number * ENTRY_BYTES, _DAMAGED)
+    *fields, found = _ENTRY.unpack(body)
+    if found != number:
+        raise CorruptSegmentError(path, number * ENTRY_BYTES, _DAMAGED)
+    return AbortedTransaction(*fields)
+
+
+def _cut_short(path: str, size: int) -> CorruptSegmentError:
+    return CorruptSegmentError(path, size, "the index of aborted transactions is cut short")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction, Attempt, EndMarker, Producers, SequencedBatch
 from kafkalake.storage.snapshot import Snapshot, Snapshots, decode_snapshot, encode_snapshot, snapshot_path
 from kafkalake.storage.state import PartitionState, StateFile, decode_state, read_state
-from kafkalake.storage.txn_index import decode_aborted, encode_aborted, encode_seal
+from kafkalake.storage.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
+from kafkalake.storage.txn_index import decode_aborted, encode_aborted, encode_seal, read_aborted
 
 
 def flips(data: bytes) -> list[bytes]:
@@ -156,22 +158,60 @@ def test_damaged_leader_epochs_are_not_used() -> None:
 ABORTED = [AbortedTransaction(5, 10, 20, 10), AbortedTransaction(6, 12, 25, 26)]
 
 
-def test_a_sealed_index_of_aborted_transactions_is_whole_or_refused() -> None:
+def read_from(data: bytes, offset: int, *, sealed: bool) -> list[AbortedTransaction]:
+    def read(position: int, length: int) -> bytes:
+        return data[position : position + length]
+
+    return list(read_aborted(read, len(data), offset, "f", sealed=sealed))
+
+
+@pytest.mark.parametrize("decode", [decode_aborted, lambda data, path, sealed: read_from(data, 0, sealed=sealed)])
+def test_a_sealed_index_of_aborted_transactions_is_whole_or_refused(
+    decode: Callable[..., list[AbortedTransaction]],
+) -> None:
     entries = b"".join(encode_aborted(entry, number) for number, entry in enumerate(ABORTED))
     sealed = entries + encode_seal(2)
-    assert decode_aborted(sealed, "f", sealed=True) == ABORTED
-    for damaged in flips(sealed) + truncations(sealed):
+    assert decode(sealed, "f", sealed=True) == ABORTED
+    for damaged in [*flips(sealed), *truncations(sealed), sealed + b"x", sealed + sealed[-TXN_ENTRY_BYTES:]]:
         with pytest.raises(CorruptSegmentError):
-            decode_aborted(damaged, "f", sealed=True)
+            decode(damaged, "f", sealed=True)
 
 
-def test_an_active_index_of_aborted_transactions_may_end_in_a_part_of_an_entry() -> None:
+@pytest.mark.parametrize("decode", [decode_aborted, lambda data, path, sealed: read_from(data, 0, sealed=sealed)])
+def test_an_active_index_of_aborted_transactions_may_end_in_a_part_of_an_entry(
+    decode: Callable[..., list[AbortedTransaction]],
+) -> None:
     entries = b"".join(encode_aborted(entry, number) for number, entry in enumerate(ABORTED))
-    assert decode_aborted(entries, "f", sealed=False) == ABORTED
-    assert decode_aborted(entries[:-1], "f", sealed=False) == ABORTED[:1]
+    assert decode(entries, "f", sealed=False) == ABORTED
+    assert decode(entries + encode_seal(2), "f", sealed=False) == ABORTED, "it is being sealed"
+    assert decode(entries[:-1], "f", sealed=False) == ABORTED[:1]
     for damaged in flips(entries):
         with pytest.raises(CorruptSegmentError):
-            decode_aborted(damaged, "f", sealed=False)
+            decode(damaged, "f", sealed=False)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 99, 100, 101, 250])
+def test_an_index_of_aborted_transactions_is_read_from_an_offset_on(count: int) -> None:
+    aborted = [AbortedTransaction(number % 7, 10 * number, 10 * number + 5, 10 * number) for number in range(count)]
+    entries = b"".join(encode_aborted(entry, number) for number, entry in enumerate(aborted))
+    for data, sealed in ((entries, False), (entries + encode_seal(count), False), (entries + encode_seal(count), True)):
+        for offset in [*range(0, 10 * count + 10, 3), 1 << 62]:
+            assert read_from(data, offset, sealed=sealed) == [each for each in aborted if each.last_offset >= offset]
+
+
+def test_little_of_an_index_of_very_many_aborted_transactions_is_read() -> None:
+    count, bytes_read = 100_000, 0
+    aborted = [AbortedTransaction(1, number, number, number) for number in range(count)]
+    data = b"".join(encode_aborted(entry, number) for number, entry in enumerate(aborted)) + encode_seal(count)
+
+    def read(position: int, length: int) -> bytes:
+        nonlocal bytes_read
+        bytes_read += length
+        return data[position : position + length]
+
+    found = read_aborted(read, len(data), 70_000, "f", sealed=True)
+    assert [next(found) for _ in range(50)] == aborted[70_000:70_050]
+    assert bytes_read < 8_000
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 300, 2000])
