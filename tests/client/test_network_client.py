@@ -75,6 +75,19 @@ def test_a_leader_named_by_an_error_counts_if_its_epoch_is_newer() -> None:
     assert metadata.leader("a", 0) == 5  # the broker that answers lags behind
 
 
+def test_a_coordinator_is_connected_to_where_its_answer_says_it_is() -> None:
+    metadata = Cluster().client.metadata
+    for named in ({"node_id": 5}, {"host": "b5", "port": 0}, {"host": "b5", "port": 1 << 16}, {"port": 9092}):
+        assert not metadata.take_coordinator(FindCoordinatorResponse(**{"node_id": 5, **named}))
+    assert not metadata.take_coordinator(FindCoordinatorResponse(node_id=-1, host="b5", port=9092))
+    assert metadata.version == 0
+    for host in ("b5", "b5", "b6"):
+        assert metadata.take_coordinator(FindCoordinatorResponse(node_id=5, host=host, port=9092))
+        assert metadata.cluster.nodes[5].host == host
+    assert metadata.version == 2
+    assert metadata.take_coordinator(FindCoordinatorResponse(node_id=5)), "it is known"
+
+
 def test_a_request_without_an_answer_ends_its_connection_and_the_next_one_opens_another() -> None:
     cluster = Cluster()
     cluster.network.run(100)

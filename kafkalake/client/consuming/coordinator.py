@@ -61,7 +61,7 @@ class Coordinator:
             error = error_for_code(code, f"the coordinator of group '{self._group_id}': {error_name(code)}")
             self._retry_at_ms = self._now_ms + self._retry_backoff_ms
             self.error = None if error.retriable else error
-        elif response.node_id not in self._network.metadata.cluster.nodes:
+        elif not self._network.metadata.take_coordinator(response):
             self._network.metadata.request_update()
             self._retry_at_ms = self._now_ms + self._retry_backoff_ms
         else:

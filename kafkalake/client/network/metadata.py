@@ -17,6 +17,7 @@ from kafkalake.client.requests import error_name
 from kafkalake.errors import KafkaError, KafkaLakeError, LeaderNotAvailableError, error_for_code
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse, NodeEndpoint
+from kafkalake.wire.messages.groups import FindCoordinatorResponse
 
 _LAST_PORT = 65_535
 
@@ -150,6 +151,16 @@ class Metadata:
             self.cluster = replace(self.cluster, nodes=nodes, topics=topics)
             self.version += 1
         return changed
+
+    def take_coordinator(self, found: FindCoordinatorResponse) -> bool:
+        """Take over where a coordinator is, as an answer without an error names it. Return whether it can be connected to."""
+        endpoint = NodeEndpoint(node_id=found.node_id, host=found.host, port=found.port)
+        known = self.cluster.nodes.get(found.node_id)
+        named = _nodes([endpoint]) if found.host else {}
+        if named and (known is None or (known.host, known.port) != (found.host, found.port)):
+            self.cluster = replace(self.cluster, nodes={**self.cluster.nodes, **named})
+            self.version += 1
+        return found.node_id in self.cluster.nodes
 
     def _forget_idle(self, now_ms: int) -> None:
         added, self._added = self._added, set()

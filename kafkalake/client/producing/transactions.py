@@ -346,6 +346,7 @@ class Transactions:
         """Take over a response without error."""
         if step.kind is Kind.FIND:
             assert step.found is not None
+            self._client.metadata.take_coordinator(response)
             self._coordinators[step.found] = response.node_id
         elif step.kind is Kind.INITIALIZE:
             self._is_version_2 = self._client.features(node_id).get(_VERSION_FEATURE, 0) >= 2
