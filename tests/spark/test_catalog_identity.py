@@ -23,7 +23,7 @@ from kafkalake.errors import BrokerUnavailableError, InvalidConfigError, LakeErr
 from kafkalake.reader.lake_broker import connect
 from kafkalake.spark.planner import tombstones
 from kafkalake.spark.planner.process import IS_WITHDRAWN
-from kafkalake.spark.planner.statements import drop_table, undo_create
+from kafkalake.spark.planner.statements import delete_records, drop_table, undo_create
 from kafkalake.spark.planner.tables import id_of
 from kafkalake.storage.staging import staging_path
 
@@ -42,6 +42,14 @@ def sockets(process: int) -> int:
             return ""  # closed since it was listed
 
     return sum(target(name).startswith("socket:") for name in os.listdir(f"/proc/{process}/fd"))
+
+
+def table_of(session: SparkSession, topic: str) -> Any:
+    """The table as Spark has it once a statement is analyzed."""
+    jvm, gateway = session._jvm, session.sparkContext._gateway
+    assert jvm is not None and gateway is not None
+    identifier = jvm.org.apache.spark.sql.connector.catalog.Identifier.of(gateway.new_array(jvm.String, 0), topic)
+    return session._jsparkSession.sessionState().catalogManager().catalog("lake").loadTable(identifier)
 
 
 def test_a_frame_never_reads_the_next_topic_of_the_name(
@@ -150,10 +158,63 @@ def test_keys_that_were_found_in_a_topic_are_deleted_from_no_other_of_its_name(
         return found
 
     monkeypatch.setattr(tombstones, "_found", find_and_make_anew)
-    statement = {"lake": str(broker.lake), "topic": clicks, "keys": [b"ann".hex()], IS_WITHDRAWN: lambda: False}
+    lake = str(broker.lake)
+    statement = {"lake": lake, "topic": clicks, "topic_id": id_of(lake, clicks), "keys": [b"ann".hex()]}
+    statement[IS_WITHDRAWN] = lambda: False
     with pytest.raises(LakeError, match=f"topic {clicks} was deleted and created again meanwhile"):
         tombstones.delete_keys(statement)
     assert sql(f"SELECT * FROM lake.{clicks}") == []
+
+
+def test_a_statement_that_was_analyzed_deletes_no_records_of_the_next_topic_of_the_name(
+    sql: Statement, session: SparkSession, clicks: str
+) -> None:
+    compacted = "TBLPROPERTIES ('cleanup.policy' = 'compact,delete')"
+    sql(f"CREATE TABLE lake.{clicks} {compacted}")
+    table, jvm, gateway = table_of(session, clicks), session._jvm, session.sparkContext._gateway
+    assert jvm is not None and gateway is not None
+    sql(f"DROP TABLE lake.{clicks}")
+    sql(f"CREATE TABLE lake.{clicks} {compacted}")
+    sql(f"INSERT INTO lake.{clicks} (key, value) VALUES ('ann', '1')")
+    expressions = jvm.org.apache.spark.sql.connector.expressions
+    of_key = gateway.new_array(expressions.Expression, 2)
+    of_key[0], of_key[1] = (
+        expressions.Expressions.column("key"),
+        expressions.Expressions.literal(bytearray(b"ann")),
+    )
+    where = gateway.new_array(expressions.filter.Predicate, 1)
+    where[0] = expressions.filter.Predicate("=", of_key)
+    for delete in (table.truncateTable, lambda: table.deleteWhere(where)):
+        with pytest.raises(Exception, match=f"topic {clicks} was deleted and created again meanwhile"):
+            delete()
+    assert [bytes(row.key) for row in sql(f"SELECT key FROM lake.{clicks}")] == [b"ann"]
+    table_of(session, clicks).truncateTable()
+    assert sql(f"SELECT * FROM lake.{clicks}") == []
+
+
+def test_a_topic_that_is_made_anew_between_two_partitions_of_a_deletion_keeps_its_records(
+    sql: Statement, broker: Kafkalake, clicks: str
+) -> None:
+    lake, rows = str(broker.lake), "SELECT CAST(id % 2 AS INT), 'v' FROM range(20)"
+
+    def make() -> None:
+        sql(f"CREATE TABLE lake.{clicks} TBLPROPERTIES ('partitions' = '2')")
+        sql(f"INSERT INTO lake.{clicks} (partition, value) {rows}")
+
+    make()
+    asked = []
+
+    def make_anew_before_the_second() -> bool:
+        asked.append(True)
+        if len(asked) == 2:
+            sql(f"DROP TABLE lake.{clicks}")
+            make()
+        return False
+
+    statement = {"lake": lake, "topic": clicks, "topic_id": id_of(lake, clicks), "partitions": None, "before": None}
+    with pytest.raises(LakeError, match=f"topic {clicks} was deleted and created again meanwhile"):
+        delete_records({**statement, IS_WITHDRAWN: make_anew_before_the_second})
+    assert sql(f"SELECT count(*) AS n FROM lake.{clicks}")[0].n == 20
 
 
 def test_what_show_create_table_prints_makes_such_a_topic_in_another_lake(

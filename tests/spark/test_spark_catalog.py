@@ -20,6 +20,7 @@ from waiting import wait_until
 from kafkalake.errors import LakeError
 from kafkalake.spark.planner.process import IS_WITHDRAWN
 from kafkalake.spark.planner.statements import delete_records
+from kafkalake.spark.planner.tables import id_of
 from kafkalake.spark.planner.tombstones import delete_keys
 
 
@@ -269,7 +270,13 @@ def test_keys_of_a_compacted_topic_are_deleted_by_tombstones(sql: Statement, bro
         "key = X'6b37'",
     ):
         sql(f"DELETE FROM lake.{clicks} WHERE {condition}")
-    withdrawn = {"lake": str(broker.lake), "topic": clicks, "keys": [b"k8".hex()], IS_WITHDRAWN: lambda: True}
+    withdrawn = {
+        "lake": str(broker.lake),
+        "topic": clicks,
+        "topic_id": id_of(str(broker.lake), clicks),
+        "keys": [b"k8".hex()],
+        IS_WITHDRAWN: lambda: True,
+    }
     for deletion in (delete_keys, lambda question: delete_records({**question, "partitions": None, "before": None})):
         with pytest.raises(LakeError, match="the statement was cancelled"):
             deletion(withdrawn)

@@ -145,15 +145,16 @@ def _delete(admin: Admin, topic_id: str) -> bool:
 
 
 def delete_records(question: Question) -> None:
-    """Delete the records that are there now, in `partitions` (None: all), and below the offset `before` (None: any).
+    """Delete the records of topic `topic_id` that are there now, in `partitions` (None: all), below offset `before` (None: any).
 
-    Raise `LakeError` if the statement was withdrawn: partitions that are done are done.
+    Raise `LakeError` if the statement was withdrawn, or another topic has the name by then: partitions that are done are done.
     """
     name, chosen, before = named_topic(question), question["partitions"], question["before"]
+    topic_id = decode_uuid(question["topic_id"])
     with connect(lake_path(question["lake"])) as admin:
-        partitions = [
-            each for each in range(len(admin.describe_topic(name).partitions)) if chosen is None or each in chosen
-        ]
+        found = admin.describe_topic(name)
+        require_topic(name, topic_id, found.topic_id)
+        partitions = [each for each in range(len(found.partitions)) if chosen is None or each in chosen]
         ends = admin.list_offsets(dict.fromkeys([(name, each) for each in partitions], LATEST))
         limits = {each: end.offset if before is None else min(before, end.offset) for (_, each), end in ends.items()}
         # Not Kafka's -1 for all: it would take along what is appended meanwhile.
@@ -161,7 +162,15 @@ def delete_records(question: Question) -> None:
             if question[IS_WITHDRAWN]():
                 raise LakeError(f"the statement was cancelled before partition {each} of topic {name}")
             if limit > 0:
+                # Kafka's DeleteRecords names the topic: its id is looked at right before.
+                require_topic(name, topic_id, admin.describe_topic(name).topic_id)
                 admin.delete_records({(name, each): limit})
+
+
+def require_topic(name: str, wanted: UUID, found: UUID | None) -> None:
+    """Raise `LakeError` if the topic that has this name now, `found`, is not the one of which a statement deletes records."""
+    if found != wanted:
+        raise LakeError(f"topic {name} was deleted and created again meanwhile: nothing of the new one is deleted")
 
 
 def _value_fields(columns: Sequence[Mapping[str, Any]], *, has_bytes: bool) -> tuple[ValueField, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,14 +25,15 @@ from kafkalake.reader.read_options import ReadOptions
 from kafkalake.spark.planner.lakes import lake_path, open_lake
 from kafkalake.spark.planner.process import IS_WITHDRAWN
 from kafkalake.spark.planner.question import Question
-from kafkalake.spark.planner.statements import named_topic
+from kafkalake.spark.planner.statements import named_topic, require_topic
 from kafkalake.spark.sink.sink import Sink
+from kafkalake.uuid_text import decode_uuid
 
 _COLUMNS = StructType().add("key", BinaryType()).add("value", BinaryType()).add("partition", IntegerType())
 
 
 def delete_keys(question: Question) -> None:
-    """Delete the `keys` (in hexadecimal) of a topic, all or, where the statement was withdrawn in time, none.
+    """Delete the `keys` (in hexadecimal) of topic `topic_id`, all or, where the statement was withdrawn in time, none.
 
     Raise `LakeError` if it was withdrawn or the topic deleted and created again meanwhile, `ConfigurationError` if the topic is not
     compacted, the errors of `begin_read`, and those of a write.
@@ -39,7 +41,8 @@ def delete_keys(question: Question) -> None:
     lake, name = question["lake"], named_topic(question)
     options = ReadOptions(str(lake_path(lake)), topics=(name,), fail_on_data_loss=False)
     tables = open_lake(lake)
-    topic = the_topic(options, tables)
+    topic, topic_id = the_topic(options, tables), decode_uuid(question["topic_id"])
+    require_topic(name, topic_id, UUID(topic.topic_id))
     if not is_keyed(lake_path(lake), tables.control_store.load().config, topic):
         raise ConfigurationError(
             f"topic {name} is not compacted, so that no record of it is deleted by its key: DELETE deletes those below an offset "
@@ -48,8 +51,7 @@ def delete_keys(question: Question) -> None:
     rows = _found(options, tables, [bytes.fromhex(key) for key in question["keys"]], question[IS_WITHDRAWN])
     if rows.num_rows:
         sink = Sink({"lake": options.lake, "topic": name}, _COLUMNS, overwrite=False, is_stream=False)
-        if (name, topic.topic_id) not in sink.write.topic_ids:
-            raise LakeError(f"topic {name} was deleted and created again meanwhile: nothing of the new one is deleted")
+        require_topic(name, topic_id, UUID(dict(sink.write.topic_ids)[name]))
         directory = f"job-{uuid.uuid4().hex}"
         try:
             sink.commit(directory, 0, [sink.stage(iter([rows]), directory)])

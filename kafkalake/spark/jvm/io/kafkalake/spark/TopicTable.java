@@ -270,11 +270,16 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
     }
   }
 
+  /** A question about the topic that had the name when the statement was analyzed. */
+  private ObjectNode question(String statement) {
+    return Planner.statement(statement).put("lake", lake).put("topic", topic).put("topic_id", topicId);
+  }
+
   /** The question that deletes the records of which the conditions are true; null where that cannot be asked. */
   private ObjectNode deletion(Predicate[] conditions) {
     List<String> keys = KeyCondition.keys(conditions, this::isKey);
     if (keys != null) {
-      ObjectNode question = Planner.statement("delete_keys").put("lake", lake).put("topic", topic);
+      ObjectNode question = question("delete_keys");
       keys.forEach(question.putArray("keys")::add);
       return question;
     }
@@ -299,7 +304,7 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
         return null;
       }
     }
-    ObjectNode question = Planner.statement("delete_records").put("lake", lake).put("topic", topic).put("before", before);
+    ObjectNode question = question("delete_records").put("before", before);
     if (partition == null) {
       question.putNull("partitions");
     } else {
