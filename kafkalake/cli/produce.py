@@ -62,7 +62,7 @@ def produce(options: ProduceOptions) -> None:
     from kafkalake.cli.sending import Sending
 
     started = time.monotonic()
-    with connect(options.bootstrap_server) as admin, BadLines(options.on_error) as bad:
+    with connect(options.bootstrap_server) as admin, BadLines(options.on_error, descriptor) as bad:
         _check_topic(admin, options)
         sending = Sending(options, f"kafkalake-produce-{uuid.uuid4()}" if options.transactional else None)
         try:

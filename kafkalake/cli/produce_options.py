@@ -166,7 +166,7 @@ class ProduceOptions:
         typer.Option(
             "--on-error",
             metavar="stop|skip|FILE",
-            help="At a line that cannot be read: stop there, leave it out, or leave it out and write it to a file.",
+            help="At a line that cannot be read: stop there, leave it out, or leave it out and add it to a file.",
             rich_help_panel=PROBLEMS,
         ),
     ] = "stop"

@@ -163,6 +163,31 @@ def test_bad_lines_are_left_out_or_kept_in_a_file(on: Run, topic: str, tmp_path:
     assert on("produce", topic, "--on-error", str(tmp_path), stdin="a\n").code == 1
 
 
+def test_the_file_of_bad_lines_loses_neither_the_input_nor_those_of_earlier_runs(
+    on: Run, topic: str, tmp_path: Path
+) -> None:
+    text = '{"a": 1}\nnonsense\n{"a": 2}\n'
+    source, kept, link = tmp_path / "events.jsonl", tmp_path / "bad.jsonl", tmp_path / "link"
+    source.write_text(text)
+    link.symlink_to(source)
+    for name in (source, link):
+        itself = on("produce", topic, str(source), "--create-topic", "--on-error", str(name))
+        assert (itself.code, source.read_text()) == (2, text)
+        assert f"--on-error {name} is the input itself" in itself.stderr
+    assert on("produce", topic, str(source), "--on-error", "").code == 2
+    kept.write_text("earlier\n")
+    assert on("produce", topic, str(source), "--on-error", str(kept)).code == 1  # there is no topic
+    assert on("produce", topic, str(source), "--create-topic", "--on-error", str(kept)).code == 0
+    assert kept.read_text() == "earlier\nnonsense\n"
+    full = on("produce", topic, str(source), "--on-error", "/dev/full")
+    assert full.code == 1
+    assert full.stderr.splitlines() == [
+        f"1 record was written to {topic}. Once line 2 is mended, --from-line 2 goes on there.",
+        "error: line 2 cannot be kept in /dev/full: No space left on device",
+    ]
+    assert [record["value"] for record in consumed(on, topic)] == ['{"a": 1}', '{"a": 2}', '{"a": 1}']
+
+
 def test_a_stopped_run_goes_on_at_its_line(on: Run, topic: str, tmp_path: Path) -> None:
     assert on("topics", "create", topic).code == 0
     file = tmp_path / "rows.csv"
