@@ -21,6 +21,7 @@ LEAVES = {
     "buffers",
     "clock",
     "close_names",
+    "closed_streams",
     "codecs",
     "config",
     "delayed_headers",

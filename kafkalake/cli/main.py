@@ -29,9 +29,10 @@ from kafkalake.cli import (
     topics,
     transactions,
 )
-from kafkalake.cli.output import Failure, OutputClosed, UsageProblem, show_error, silence, write_line
+from kafkalake.cli.output import Failure, OutputClosed, UsageProblem, show_error, write_line
 from kafkalake.cli.plain_values import keep_plain_values
 from kafkalake.close_names import did_you_mean
+from kafkalake.closed_streams import silence
 from kafkalake.extras import import_arrow_without_pandas, missing_extra
 
 START_A_BROKER = "Is a broker running there? Start one with:  kafkalake broker start --lake ./lake"
@@ -175,7 +176,7 @@ def _explain(error: Exception) -> int:
     elif isinstance(error, KafkaLakeError):
         show_error(str(error))
     elif isinstance(error, BrokenPipeError):
-        silence()
+        silence(sys.stdout)
         return 0
     elif isinstance(error, OSError) and error.filename is not None:
         show_error(file_sentence(error))

@@ -10,11 +10,12 @@ writing) are shown as escapes (`printable`), so that no group id moves the curso
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafkalake.closed_streams import silence
+from kafkalake.errors import file_sentence
 from kafkalake.printable import printable, printable_on
 
 if TYPE_CHECKING:
@@ -48,30 +49,31 @@ def on_terminal() -> bool:
 
 
 def write(data: bytes, *, raw: bool = False) -> None:
-    """Write to stdout and flush, with visible control characters on a terminal unless `raw`. Raise `OutputClosed` if closed."""
+    """Write to stdout and flush, with visible control characters on a terminal unless `raw`.
+
+    Raise `OutputClosed` if it is closed, `Failure` if it takes nothing for another reason.
+    """
     if not raw and on_terminal():
         data = printable(data.decode("utf-8", "backslashreplace")).encode()
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        silence()
+        silence(sys.stdout)
         raise OutputClosed from None
+    except OSError as error:
+        silence(sys.stdout)
+        raise Failure(f"standard output: {file_sentence(error)}") from None
 
 
 def write_line(text: str = "") -> None:
-    """Write a line of text to stdout. Raise `OutputClosed` if it is closed."""
+    """Write a line of text to stdout. Raise the errors of `write`."""
     write((text + "\n").encode("utf-8", "surrogateescape"))
 
 
 def write_json(document: object) -> None:
     """Write one JSON document: indented on a terminal, else on one line."""
     write_line(json.dumps(document, ensure_ascii=False, indent=2 if on_terminal() else None, default=str))
-
-
-def silence() -> None:
-    """Redirect buffered stdout to the null device, so that closing it at exit raises no error."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def console() -> Console:

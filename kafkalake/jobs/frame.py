@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 import traceback
 import uuid
 from abc import ABC, abstractmethod
@@ -33,17 +32,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.close_names import did_you_mean
-from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError, UnknownTopicOrPartitionError
+from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError, UnknownTopicOrPartitionError, file_sentence
 from kafkalake.extras import missing_extra
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.jobs.lock import LockHolder, exclusive_job_lock
-from kafkalake.jobs.progress import Progress, print_table
+from kafkalake.jobs.progress import Progress, print_table, say, show
 from kafkalake.jobs.record import FAILED, JobRecord
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.lake_format import require_writable
 from kafkalake.metadata.tables.schemas import TopicRow
-from kafkalake.printable import printable_on
 from kafkalake.reader.read_options import LAKE_VARIABLE
 from kafkalake.topic_partition import TopicPartition
 
@@ -259,13 +257,14 @@ def _unknown(words: Sequence[str], parser: argparse.ArgumentParser) -> str:
 def _show_plan(job: Job, run: Run) -> int:
     steps = job.plan(run)
     rows = [(step.subject, step.action, step.why, _pairs(step.before)) for step in steps]
-    print_table(["subject", "would do", "why", "now"], rows)
+    unshown = show(lambda: print_table(["subject", "would do", "why", "now"], rows))
     for step in steps:
         if step.warning:
-            print(f"{job.name}: warning: {step.warning}", file=sys.stderr)
+            say(f"{job.name}: warning: {step.warning}")
     for step in run.left_out:
-        print(printable_on(sys.stderr, f"{job.name}: {step.subject}: {step.why}"), file=sys.stderr)
-    print(f"{job.name}: {len(steps)} steps would be done; nothing was changed (--dry-run)")
+        say(f"{job.name}: {step.subject}: {step.why}")
+    summary = f"{job.name}: {len(steps)} steps would be done; nothing was changed (--dry-run)"
+    _require_shown(unshown or show(lambda: print(summary)))
     return 1 if run.left_out else 0
 
 
@@ -279,6 +278,7 @@ def _perform_locked(
 ) -> int:
     record = JobRecord(run.lake, job.name, run.run_id, run.clock)
     failures: list[str] = []
+    unshown = None
     with record:
         if killed is not None:
             record.killed(killed)
@@ -310,7 +310,7 @@ def _perform_locked(
                 progress.say(failures[-1])
         fault_point("performed")
         if shows:
-            job.report(run)
+            unshown = show(lambda: job.report(run))
         code = job.finish(run)
         for step, done in run.notes:
             record.step(step, done, run.clock.now_ms())
@@ -318,11 +318,19 @@ def _perform_locked(
         record.summarize({"steps": count, "failed": len(failures)}, failed=bool(failures))
     if failures:
         raise LakeError(f"{len(failures)} of {count} steps failed, the first: {failures[0]}")
+    if code == 0:
+        _require_shown(unshown)
     return code
 
 
+def _require_shown(error: OSError | None) -> None:
+    """Raise `LakeError` if results could not be printed."""
+    if error is not None:
+        raise LakeError(f"its results could not be printed: {file_sentence(error)}")
+
+
 def _say(job: Job, error: Exception) -> int:
-    print(f"{job.name}: {one_line_message(error)}", file=sys.stderr)
+    say(f"{job.name}: {one_line_message(error)}")
     if os.environ.get("KAFKALAKE_DEBUG") or not _is_expected(error):
         traceback.print_exc()
     return 1

@@ -1,12 +1,16 @@
-"""The output of a running job: a counter on a terminal, occasional lines in a log file, and plain tables."""
+"""The output of a running job: a counter on a terminal, occasional lines in a log file, and plain tables.
+
+Output that cannot be shown, because its disk is full or its reader has gone, stops no job.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 
+from kafkalake.closed_streams import silence
 from kafkalake.printable import printable_on
 
 _TERMINAL_INTERVAL_S = 0.1
@@ -41,20 +45,43 @@ class Progress:
         self._shown = now
         text = printable_on(sys.stderr, f"{self._job}: {self._count} of {self._total}, {what}")
         if self._terminal:
-            print(f"\r\x1b[K{text[:150]}", end="", file=sys.stderr, flush=True)
+            _print_error(f"\r\x1b[K{text[:150]}", end="")
             self._open_line = True
         else:
-            print(text, file=sys.stderr, flush=True)
+            _print_error(text)
 
     def say(self, text: str) -> None:
         """Print a permanent line."""
         self._end_line()
-        print(printable_on(sys.stderr, f"{self._job}: {text}"), file=sys.stderr, flush=True)
+        say(f"{self._job}: {text}")
 
     def _end_line(self) -> None:
         if self._open_line:
-            print(file=sys.stderr, flush=True)
+            _print_error("")
             self._open_line = False
+
+
+def say(text: str) -> None:
+    """Print a line on stderr."""
+    _print_error(printable_on(sys.stderr, text))
+
+
+def show(print_results: Callable[[], None]) -> OSError | None:
+    """Print results on stdout. Return why they could not be, None also if their reader has enough of them."""
+    try:
+        print_results()
+        sys.stdout.flush()
+    except OSError as error:
+        silence(sys.stdout)
+        return None if isinstance(error, BrokenPipeError) else error
+    return None
+
+
+def _print_error(text: str, end: str = "\n") -> None:
+    try:
+        print(text, end=end, file=sys.stderr, flush=True)
+    except OSError:
+        silence(sys.stderr)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:

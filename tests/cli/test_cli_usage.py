@@ -259,3 +259,11 @@ def test_the_shell_completes_names_of_topics_groups_and_settings(
     assert completions(servers, "topics", "create", "t", "--config", "retention.b") == ["retention.bytes="]
     nobody = {"KAFKALAKE_BOOTSTRAP_SERVERS": "127.0.0.1:1", "XDG_CACHE_HOME": str(tmp_path)}
     assert completions(nobody, "consume", topic[:-2]) == []
+
+
+@pytest.mark.process
+def test_a_full_disk_behind_stdout_is_one_sentence() -> None:
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "kafkalake", "--version"]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "error: standard output: No space left on device\n")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -65,6 +69,29 @@ def commit(
     lake.store.publish_group_offsets(PublishedOffsets(rows, {0: number + 1}))
 
 
+@contextmanager
+def webhook(*statuses: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield the URL of a webhook that answers so, one after the other, and what it has received."""
+    received: list[dict[str, Any]] = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(statuses[len(received) - 1])
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Hook)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/alerts", received
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def run(lake: Path, *arguments: str, at_ms: int | None = None) -> int:
     clock = None if at_ms is None else ManualClock(at_ms)
     return main(LagJob(), ["--lake", str(lake), *arguments], clock=clock)
@@ -110,35 +137,52 @@ def test_the_past_is_measured_from_the_history_of_the_tables(lake: WrittenLake) 
 @pytest.mark.exhaustive
 def test_alerts_set_the_exit_code_and_reach_the_webhook(lake: WrittenLake, capsys: pytest.CaptureFixture[str]) -> None:
     commit(lake, 0, {("slow", 0): 30, ("fast", 0): 99})
-    received: list[dict[str, object]] = []
-
-    class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200 if len(received) == 1 else 500)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Hook)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    url = f"http://127.0.0.1:{server.server_port}/alerts"
-    try:
+    with webhook(200, 500) as (url, received):
         assert run(lake.path, "--max-lag", "50", "--webhook", url) == ALERT_EXIT_CODE
         assert "lag: alert: group 'slow' is 70 records behind in clicks, above 50" in capsys.readouterr().err
         (told,) = received
-        assert [(each["group"], each["rule"], each["value"]) for each in told["alerts"]] == [("slow", "max-lag", 70)]  # type: ignore[index, attr-defined]
+        assert [(each["group"], each["rule"], each["value"]) for each in told["alerts"]] == [("slow", "max-lag", 70)]
         assert run(lake.path, "--max-lag", "70", "--webhook", url) == 0
         assert len(received) == 1
         assert run(lake.path, "--max-lag-seconds", "1", "--webhook", url) == 1
         assert "2 alerts were raised, and the webhook" in capsys.readouterr().err
-    finally:
-        server.shutdown()
-        server.server_close()
     notes = [row for row in JobTable(lake.path, paths.JOB_RUNS).rows().to_pylist() if row["action"] == "alert"]
     assert dict(notes[0]["after"])["group"] == "slow"
+
+
+@pytest.mark.process
+def test_alerts_are_posted_and_recorded_whether_or_not_the_results_can_be_printed(
+    lake: WrittenLake, tmp_path: Path
+) -> None:
+    commit(lake, 0, {("slow", 0): 30})
+    reader, gone = os.pipe()
+    os.close(reader)
+    page = tmp_path / "lag.html"
+    command = [sys.executable, "-m", "kafkalake", "jobs", "run", "lag", "--lake", str(lake.path)]
+    with webhook(200, 200, 200, 500) as (url, received), open("/dev/full", "wb") as full:
+        alerting = [*command, "--max-lag", "50", "--webhook", url, "--html"]
+        for stdout, stderr in ((gone, subprocess.PIPE), (full, subprocess.PIPE), (full, full)):
+            ended = subprocess.run([*alerting, str(page)], stdout=stdout, stderr=stderr, check=False)
+            assert (ended.returncode, page.exists()) == (ALERT_EXIT_CODE, True), ended.stderr
+            page.unlink()
+        without_page = subprocess.run([*alerting, str(tmp_path / "no" / "lag.html")], capture_output=True, check=False)
+        assert (without_page.returncode, len(received)) == (1, 4)
+        unshown = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (unshown.returncode, unshown.stderr) == (
+            1,
+            "lag: its results could not be printed: No space left on device\n",
+        )
+        assert subprocess.run(command, stdout=gone, stderr=full, check=False).returncode == 0
+    os.close(gone)
+    runs = [row for row in JobTable(lake.path, paths.JOB_RUNS).rows().to_pylist() if row["action"] == "run"]
+    assert [row["outcome"] for row in sorted(runs, key=lambda row: row["ended_at"])] == [
+        "done",
+        "done",
+        "done",
+        "failed",
+        "done",
+        "done",
+    ]
 
 
 @pytest.mark.exhaustive

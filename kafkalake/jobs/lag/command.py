@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
@@ -32,12 +31,11 @@ from kafkalake.jobs.lag.report import (
     catching_up,
     measure,
 )
-from kafkalake.jobs.progress import print_table
+from kafkalake.jobs.progress import print_table, say, show
 from kafkalake.jobs.webhook import post, webhook_url
 from kafkalake.metadata import paths
 from kafkalake.metadata.history import History
 from kafkalake.metadata.tables.job_tables import LAG_SCHEMA, JobTable, exists
-from kafkalake.printable import printable_on
 
 ALERT_EXIT_CODE = 3
 PAST_POINTS = 24
@@ -136,19 +134,24 @@ class LagJob(Job):
         earlier = _earlier_totals(run, self._now_ms, behind, arguments.growing) if arguments.growing else {}
         self._alerts = alerts(self._rows, earlier, rules)
         for alert in self._alerts:
-            print(printable_on(sys.stderr, f"lag: alert: {alert.text}"), file=sys.stderr)
+            say(f"lag: alert: {alert.text}")
             run.note(
                 Step("alert", alert.topic, None, alert.text, {"limit": alert.limit}),
                 Done({"group": alert.group, "rule": alert.rule, "value": alert.value}, outcome="raised"),
             )
-        if arguments.html is not None:
-            from kafkalake.jobs.lag.page import write_page
-
-            write_page(arguments.html, run.lake, self._now_ms, self._rows, self._alerts)
-            print(f"written: {arguments.html}")
-        if self._alerts and arguments.webhook:
-            _post(arguments.webhook, run, self._now_ms, self._alerts)
+        try:
+            if self._alerts and arguments.webhook:
+                _post(arguments.webhook, run, self._now_ms, self._alerts)
+        finally:
+            if arguments.html is not None:
+                self._write_page(run, arguments.html)
         return ALERT_EXIT_CODE if self._alerts else 0
+
+    def _write_page(self, run: Run, path: Path) -> None:
+        from kafkalake.jobs.lag.page import write_page
+
+        write_page(path, run.lake, self._now_ms, self._rows, self._alerts)
+        show(lambda: print(f"written: {path}"))
 
     def _measure_past(self, run: Run, commits: CommitHistory, hours: float) -> pa.Table:
         """Return the lag in the last hours from the tables' history, without seconds, because the records may be gone."""
