@@ -25,6 +25,7 @@ from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.metadata import paths
+from kafkalake.metadata.catalog import is_committed_to
 from kafkalake.metadata.lock_file import running_brokers
 from kafkalake.metadata.tables.schemas import SegmentRow
 from kafkalake.storage.retention import GUARDS, PartitionRetention, RetentionRule, SealedRange, decide_retention
@@ -152,10 +153,10 @@ def _range(row: SegmentRow) -> SealedRange:
 
 def _committed(run: Run) -> dict[TopicPartition, dict[str, int]]:
     """Return the groups' committed offsets by topic and partition, without those of an earlier topic of the same name."""
-    topic_ids = {topic.topic: topic.topic_id for topic in run.topics}
+    topics = {topic.topic: topic for topic in run.topics}
     found: dict[TopicPartition, dict[str, int]] = {}
     for row in run.store.load_group_offsets().rows:
-        if row.offset is not None and row.is_for(topic_ids.get(row.topic)):
+        if row.offset is not None and is_committed_to(row, topics.get(row.topic)):
             found.setdefault((row.topic, row.partition), {})[row.group] = row.offset
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
+from typing import Protocol
 from uuid import UUID
 
 from kafkalake.cluster.image import ClusterImage, PartitionRegistration
@@ -13,6 +14,36 @@ from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow
 from kafkalake.topic_partition import PartitionId
 
 _by_offset = attrgetter("base_offset", "generation")
+
+
+class Committed(Protocol):
+    """A committed offset: a row of `group_offsets`, or what a coordinator has."""
+
+    @property
+    def topic_id(self) -> object: ...
+    @property
+    def committed_at_ms(self) -> int: ...
+
+
+class Created(Protocol):
+    """A topic: a row of `topics`, or what a broker serves. The type of its id is that of the offset's."""
+
+    @property
+    def topic_id(self) -> object: ...
+    @property
+    def created_at_ms(self) -> int: ...
+
+
+def is_committed_to(offset: Committed, topic: Created | None) -> bool:
+    """Return whether an offset is one of this topic, the one of its name now, if any, and of no earlier one of that name.
+
+    kafkalake 0.1 wrote a time but no topic id.
+    """
+    if topic is None:
+        return False
+    if offset.topic_id is None:
+        return offset.committed_at_ms >= topic.created_at_ms
+    return offset.topic_id == topic.topic_id
 
 
 def partitions_by_id(rows: Iterable[PartitionRow]) -> dict[PartitionId[str], PartitionRow]:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kafkalake.errors import BrokerUnavailableError, KafkaLakeError
+from kafkalake.metadata.catalog import is_committed_to
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.reader.lake_broker import connect
 from kafkalake.reader.live_partitions import topic_id_of
@@ -46,11 +47,11 @@ class GroupPositions:
             return {partition: each.offset for partition, each in found.items()}
         except BrokerUnavailableError:
             rows = self._tables.load_group_offsets().rows
-            topic_ids = {topic.topic: topic.topic_id for topic in self._tables.load_topics()}
+            topics = {topic.topic: topic for topic in self._tables.load_topics()}
             return {
                 (row.topic, row.partition): row.offset
                 for row in rows
-                if row.group == self.group and row.offset is not None and row.is_for(topic_ids.get(row.topic))
+                if row.group == self.group and row.offset is not None and is_committed_to(row, topics.get(row.topic))
             }
 
     def commit(self, positions: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]) -> bool:

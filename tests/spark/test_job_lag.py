@@ -62,6 +62,7 @@ def commit(
     at_ms: int = NOW_MS,
     topic_id: str | None = None,
 ) -> None:
+    topic_id = topic_id or lake.topics["clicks"].topic_id
     rows = [
         GroupOffsetRow(group, "clicks", topic_id, partition, offset, -1, "", at_ms, None, 0, number)
         for (group, partition), offset in offsets.items()
@@ -204,7 +205,7 @@ def test_only_runs_that_measured_the_topic_count_and_older_rows_are_not_read(
     lake.create("orders")
     lake.publish()
     commit(lake, 0, {("slow", 0): 30})
-    row = GroupOffsetRow("slow", "orders", None, 0, 0, -1, "", NOW_MS, None, 0, 1)
+    row = GroupOffsetRow("slow", "orders", lake.topics["orders"].topic_id, 0, 0, -1, "", NOW_MS, None, 0, 1)
     lake.store.publish_group_offsets(PublishedOffsets([row], {0: 2}))
     measured = Lag("slow", "clicks", 0, 0, 0, 0, 0, 0, None, None, None, None, 0)
     old = [replace(measured, lag=number) for number in range(1_000)]

@@ -38,6 +38,7 @@ def lake(tmp_path: Path) -> Iterator[WrittenLake]:
     rows: list[GroupOffsetRow] = []
     for topic in ("clicks", "orders"):
         lake.create(topic, 3)
+        topic_id = lake.topics[topic].topic_id
         for partition in range(3):
             lake.append_values(topic, partition, [b"v"] * 20, timestamp=NOW_MS - 3650 * 86_400_000)
             lake.roll(topic, partition)
@@ -46,7 +47,7 @@ def lake(tmp_path: Path) -> Iterator[WrittenLake]:
                 for offset in (0, 7 * number + 9 * partition):
                     at_ms = NOW_MS - 60_000 + len(rows)
                     rows.append(
-                        GroupOffsetRow(group, topic, None, partition, offset, -1, "", at_ms, None, 0, len(rows))
+                        GroupOffsetRow(group, topic, topic_id, partition, offset, -1, "", at_ms, None, 0, len(rows))
                     )
     lake.publish()
     lake.store.publish_group_offsets(PublishedOffsets(rows, {0: len(rows)}))

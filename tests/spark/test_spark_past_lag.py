@@ -40,12 +40,13 @@ STEPS = [
 def test_the_lag_of_any_group_at_any_past_time(spark: SparkSession, tmp_path: Path) -> None:
     lake = WrittenLake(tmp_path / "lake")
     lake.create("clicks", 2)
+    topic_id = lake.topics["clicks"].topic_id
     past = []
     for number, (records, committed, _) in enumerate(STEPS):
         for partition in range(2):
             lake.append_values("clicks", partition, [b"value"] * records)
         rows = [
-            GroupOffsetRow(group, "clicks", None, partition, offset, -1, "", 1_000 * number, None, 0, number)
+            GroupOffsetRow(group, "clicks", topic_id, partition, offset, -1, "", 1_000 * number, None, 0, number)
             for (group, partition), offset in committed.items()
         ]
         versions = lake.store.publish_group_offsets(PublishedOffsets(rows, {0: number + 1})), lake.publish()

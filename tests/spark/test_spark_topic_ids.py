@@ -134,13 +134,17 @@ def test_given_offsets_may_name_their_topic(lake: WrittenLake) -> None:
 @pytest.mark.exhaustive
 def test_an_offset_that_was_committed_for_the_topic_before_is_none_of_this_one(lake: WrittenLake) -> None:
     fill(lake, "old", 3)
-    row = GroupOffsetRow("etl", "clicks", lake.topics["clicks"].topic_id, 0, 2, 0, "", 1, None, 0, 7)
+    topic = lake.topics["clicks"]
+    row = GroupOffsetRow("etl", "clicks", topic.topic_id, 0, 2, 0, "", topic.created_at_ms, None, 0, 7)
     lake.store.publish_group_offsets(PublishedOffsets([row, replace(row, group="older", topic_id=None)], {0: 8}))
     groups = [GroupPositions(lake.path, name, lake.store) for name in ("etl", "older")]
     assert [group.committed() for group in groups] == [{CLICKS: 2}, {CLICKS: 2}]
     lake.delete_topic("clicks")
     fill(lake, "new", 3)
-    assert [group.committed() for group in groups] == [{}, {CLICKS: 2}]  # older brokers do not say of which topic it is
+    assert [group.committed() for group in groups] == [
+        {},
+        {},
+    ]  # a broker of 0.1 says only when it was, before the topic
 
 
 def test_a_stream_commits_to_the_topics_that_it_has_read(

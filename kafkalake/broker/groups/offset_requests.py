@@ -42,6 +42,7 @@ from kafkalake.errors import (
     OffsetMetadataTooLargeError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.metadata.catalog import is_committed_to
 from kafkalake.topic_partition import TopicPartition
 
 PartitionErrors: TypeAlias = dict[TopicPartition, ErrorClass | None]
@@ -281,13 +282,8 @@ class OffsetRequests:
         return all(self._is_stale(key[0], committed) for committed in entry.offsets.all_of(key))
 
     def _is_stale(self, name: str, committed: CommittedOffset) -> bool:
-        """Return whether an offset belongs to an earlier topic of that name. Older brokers wrote a time but no topic id."""
-        topic = self._topic_of(name)
-        if topic is None:
-            return True
-        if committed.topic_id is None:
-            return committed.committed_at_ms < topic.created_at_ms
-        return committed.topic_id != topic.topic_id
+        """Return whether an offset belongs to an earlier topic of that name."""
+        return not is_committed_to(committed, self._topic_of(name))
 
     def _tried(self, error: ErrorClass | None) -> None:
         if error is not None and not self._retrying:

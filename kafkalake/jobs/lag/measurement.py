@@ -24,7 +24,7 @@ from kafkalake.jobs.lag.report import (
     measure,
     position,
 )
-from kafkalake.metadata.catalog import segments_by_id
+from kafkalake.metadata.catalog import is_committed_to, segments_by_id
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.history import History
 from kafkalake.metadata.tables.schemas import PartitionRow, TopicRow
@@ -168,9 +168,7 @@ def commits_of(
 
     Raise `LakeError` if they cannot be read.
     """
-    ids = {topic.topic: topic.topic_id for topic in topics}
+    by_name = {topic.topic: topic for topic in topics}
     return CommitHistory(
-        row
-        for row in History(lake).committed()
-        if row.topic in ids and row.is_for(ids[row.topic]) and wanted(row.group)
+        row for row in History(lake).committed() if is_committed_to(row, by_name.get(row.topic)) and wanted(row.group)
     )

@@ -171,7 +171,8 @@ class GroupOffsetRow:
     """A group's committed offset of a partition, and its position in the journal (`__consumer_offsets`).
 
     Of several rows of one group, topic and partition the one with the largest `journal_offset` counts, among equals the one with
-    the latest `committed_at_ms`. `offset` None: the offset was removed. `topic_id`: set if the commit named the topic by id.
+    the latest `committed_at_ms`. `offset` None: the offset was removed. `topic_id`: of the topic that had the name then, None in
+    rows of kafkalake 0.1.
     `expires_at_ms` None: the broker's `offsets.retention.minutes` applies.
     """
 
@@ -186,10 +187,6 @@ class GroupOffsetRow:
     expires_at_ms: int | None
     journal_partition: Int32
     journal_offset: Int64
-
-    def is_for(self, topic_id: str | None) -> bool:
-        """Return whether the offset is for this topic, not an earlier one of the same name. True if the row has no topic id."""
-        return self.topic_id in (None, topic_id)
 
 
 @dataclass(frozen=True, slots=True)
