@@ -22,6 +22,7 @@ from uuid import UUID
 
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import ConfigurationError
+from kafkalake.jobs.arguments import number
 from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
@@ -83,13 +84,13 @@ class Maintenance(Job):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "--keep-days", metavar="DAYS", type=float, default=KEEP_DAYS, help=f"of lag and job_runs ({KEEP_DAYS})"
+            "--keep-days", metavar="DAYS", type=number, default=KEEP_DAYS, help=f"of lag and job_runs ({KEEP_DAYS})"
         )
 
         parser.add_argument(
             "--staged-hours",
             metavar="HOURS",
-            type=float,
+            type=number,
             default=STAGED_HOURS,
             help=f"how old staged files are left-overs ({STAGED_HOURS:g})",
         )
@@ -151,7 +152,7 @@ class Maintenance(Job):
             forgotten = 0
         else:
             table = JobTable(run.lake, name)
-            forgotten = table.forget_before(run.clock.now_ms() - int(run.arguments.keep_days * _DAY_MS))
+            forgotten = table.forget_before(max(run.clock.now_ms() - int(run.arguments.keep_days * _DAY_MS), 0))
             table.maintain()
         fault_point(f"cleaned {name}")
         return Done(_size_on_disk(run, name) | ({"rows forgotten": forgotten} if forgotten else {}))

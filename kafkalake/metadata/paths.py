@@ -146,15 +146,22 @@ def require_lake(path: Path) -> Path:
     )
 
 
+def why_no_delta_path(path: str) -> str | None:
+    """Return why not all of Delta's readers open a table at a path; None if they do. Spark and delta-rs differ."""
+    if re.search("%[0-9A-Fa-f]{2}", path):
+        return "Delta's readers take `%` and two digits for an escaped character"
+    if re.search("[\x00-\x1f\x7f]", path):
+        return "Delta's readers take no control characters in a path"
+    return None
+
+
 def prepare_lake(path: Path, disk: Disk = DISK) -> Path:
     """Create missing directories of a lake at `path` durably and return `path`. The store creates the tables.
 
     Raise `LakeError` if `path` holds something else, is a lake that this version must not change, or cannot be written.
     """
-    if re.search("%[0-9A-Fa-f]{2}", str(path.absolute())):
-        raise LakeError(
-            f"cannot make a lake at {path}: Delta's readers take `%` and two digits for an escaped character."
-        )
+    if why := why_no_delta_path(str(path.absolute())):
+        raise LakeError(f"cannot make a lake at {path}: {why}.")
     if not is_lake(path):
         _refuse_foreign_directory(path)
     lake_format.require_writable(path)

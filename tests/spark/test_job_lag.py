@@ -263,10 +263,10 @@ def test_an_offset_of_an_earlier_topic_of_the_name_does_not_count(lake: WrittenL
 
 
 def test_the_past_of_an_earlier_topic_of_the_name_is_not_that_of_the_topic(lake: WrittenLake) -> None:
-    commit(lake, 0, {("etl", 0): 10}, NOW_MS - 60_000)  # by an earlier version: with no topic id
     then_ms = time.time_ns() // 1_000_000
     lake.delete_topic("clicks")
     lake.create("clicks", 2)
+    commit(lake, 0, {("etl", 0): 10}, NOW_MS - 60_000)  # by a broker whose clock was behind
     lake.publish()
     assert run(lake.path, "--history", "0.001", at_ms=then_ms + 150) == 0  # a look every 150 ms
     past = [row for row in JobTable(lake.path, paths.LAG).rows().to_pylist() if row["run_id"].startswith("history")]
@@ -325,6 +325,22 @@ def test_wrong_arguments_are_one_sentence(lake: WrittenLake, capsys: pytest.Capt
     ):
         assert run(lake.path, *arguments) == 1
         assert capsys.readouterr().err.startswith(message)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e30", "x"])
+@pytest.mark.parametrize("option", ["--window", "--history", "--max-lag-seconds"])
+def test_what_is_no_number_of_this_world_is_a_usage_error(
+    lake: WrittenLake, capsys: pytest.CaptureFixture[str], option: str, text: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(lake.path, f"{option}={text}")
+    assert ended.value.code == 2
+    assert f"lag: error: argument {option}: " in capsys.readouterr().err
+
+
+def test_the_past_begins_with_the_lake_however_many_hours_are_asked_for(lake: WrittenLake) -> None:
+    commit(lake, 0, {("slow", 0): 30})
+    assert run(lake.path, "--history", "1e9") == 0
 
 
 def test_lag_is_the_clients_with_the_broker_up_and_after_it_was_killed(

@@ -376,6 +376,24 @@ def test_a_stream_whose_driver_was_killed_goes_on_from_its_checkpoint(
     assert written(spark, output) == whole(11, 5)
 
 
+def test_an_output_that_only_spark_would_find_again_is_refused_before_anything_is_written(
+    spark: SparkSession, lake: WrittenLake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--lake", str(lake.path), "--topic", "clicks", "--group", GROUP]
+    for name in ("per%20cent", "two\nlines"):
+        assert main([*asked, "--output", str(tmp_path / name)]) == 1
+        assert "cannot be the output: Delta's readers take" in capsys.readouterr().err
+        assert not (tmp_path / name).exists()
+    damaged = tmp_path / "damaged" / "_delta_log"
+    damaged.mkdir(parents=True)
+    (damaged / f"{0:020d}.json").write_text("{")
+    assert main([*asked, "--output", str(damaged.parent)]) == 1
+    (said,) = capsys.readouterr().err.splitlines()[-1:]
+    assert said.startswith(f"consume: {damaged.parent} cannot be read: ")
+    assert main([*asked, "--output", str(tmp_path / "out"), "--interval-seconds", "-1"]) == 1
+    assert "--interval-seconds -1: it cannot be negative" in capsys.readouterr().err
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("output_format", first_of(["delta", "parquet"], 1))
 def test_a_consuming_stream_killed_between_output_and_group_repeats_and_loses_nothing(

@@ -19,6 +19,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from kafkalake.errors import ConfigurationError, KafkaLakeError
+from kafkalake.jobs.arguments import number
 from kafkalake.jobs.consume.exact_frame import exact_frame
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.reader.bounds import begin_read
@@ -106,6 +107,8 @@ def _check(parsed: argparse.Namespace) -> None:
                 raise ConfigurationError(f"--{name.replace('_', '-')} goes with --group")
         if parsed.format != "delta":
             raise ConfigurationError("--format parquet goes with --group")
+    elif parsed.interval_seconds < 0:
+        raise ConfigurationError(f"--interval-seconds {parsed.interval_seconds:g}: it cannot be negative")
     elif parsed.mode not in ("error", "append"):
         raise ConfigurationError("a group appends: --mode overwrite would lose what it has consumed")
     elif parsed.ending_offsets or parsed.ending_timestamp:
@@ -164,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--stream", action="store_true", help="as a group: wait for more, until SIGTERM or Ctrl-C")
     parser.add_argument(
-        "--interval-seconds", type=float, default=1.0, metavar="S", help="how long to wait (default: 1)"
+        "--interval-seconds", type=number, default=1.0, metavar="S", help="how long to wait (default: 1)"
     )
     parser.add_argument(
         "--max-offsets", type=_positive, metavar="N", help="as a group: at most so many records a batch"

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from kafkalake.errors import LakeError
 from kafkalake.jobs.consume.forced_output import force_commits, force_directory_of_files
+from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.metadata.disk import DISK, Disk
 from kafkalake.metadata.lock_file import open_lock_file, try_flock
+from kafkalake.metadata.paths import why_no_delta_path
 from kafkalake.reader.positions import to_json
 from kafkalake.topic_partition import TopicPartition
 
@@ -58,6 +60,9 @@ class DeltaOutput:
     """A Delta table, which other jobs and other groups may also write."""
 
     def __init__(self, spark: SparkSession, path: str, group: str, disk: Disk = DISK) -> None:
+        """Raise `LakeError` if not all of Delta's readers would find the table."""
+        if why := why_no_delta_path(path):
+            raise LakeError(f"{path!r} cannot be the output: {why}")
         self._spark = spark
         self._path = path
         self._disk = disk
@@ -67,7 +72,7 @@ class DeltaOutput:
         self._version: int | None = None
 
     def offsets(self, committed: Mapping[TopicPartition, int]) -> Offsets | None:
-        """Raise `LakeError` if the table has records of the group, but its log no longer has their end offsets."""
+        """Raise `LakeError` if the table cannot be read, or has records of the group, but its log no longer their end offsets."""
         # Read the version first: a run that commits in between then has the version that this one would write.
         self._version = self._transaction_version()
         newest = self._newest()
@@ -128,10 +133,14 @@ class DeltaOutput:
 
     def _transaction_version(self) -> int | None:
         from deltalake import DeltaTable as OpenedTable
+        from deltalake.exceptions import DeltaError
 
-        if not OpenedTable.is_deltatable(self._path):
-            return None
-        return OpenedTable(self._path).transaction_version(self._application)
+        try:
+            if not OpenedTable.is_deltatable(self._path):
+                return None
+            return OpenedTable(self._path).transaction_version(self._application)
+        except DeltaError as error:
+            raise LakeError(f"{self._path} cannot be read: {one_line_message(error)}") from error
 
 
 class ParquetOutput:

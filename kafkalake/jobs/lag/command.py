@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 
 from kafkalake.errors import ConfigurationError, LakeError
+from kafkalake.jobs.arguments import number
 from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.lag.measurement import WINDOW_MS, Measurement, commits_of, past_edges
@@ -59,10 +60,10 @@ class LagJob(Job):
         parser.add_argument("--html", metavar="FILE", type=Path, help="write a page with plots that needs nothing else")
         parser.add_argument("--show", metavar="N", type=int, default=50, help="lines of the table (50; 0 for all)")
         parser.add_argument(
-            "--window", metavar="SECONDS", type=float, default=WINDOW_MS / 1000, help="over which rates are taken"
+            "--window", metavar="SECONDS", type=number, default=WINDOW_MS / 1000, help="over which rates are taken"
         )
         parser.add_argument("--max-lag", metavar="N", type=int, help="alert: a group is more records behind in a topic")
-        parser.add_argument("--max-lag-seconds", metavar="S", type=float, help="alert: its next record is older")
+        parser.add_argument("--max-lag-seconds", metavar="S", type=number, help="alert: its next record is older")
         parser.add_argument("--growing", metavar="RUNS", type=int, help="alert: the lag grew so many runs in a row")
         parser.add_argument("--webhook", metavar="URL", help="POST alerts there, as JSON")
         parser.add_argument(
@@ -71,7 +72,7 @@ class LagJob(Job):
         parser.add_argument(
             "--history",
             metavar="HOURS",
-            type=float,
+            type=number,
             help="also measure the past (default: 24 in the first run, then 0)",
         )
 
@@ -157,8 +158,8 @@ class LagJob(Job):
         """Return the lag in the last hours from the tables' history, without seconds, because the records may be gone."""
         history = History(run.lake)
         tables, done = [LAG_SCHEMA.empty_table()], set()
-        for number in range(PAST_POINTS, 0, -1):
-            then_ms = self._now_ms - int(number * hours * _HOUR_MS / PAST_POINTS)
+        for point in range(PAST_POINTS, 0, -1):
+            then_ms = max(self._now_ms - int(point * hours * _HOUR_MS / PAST_POINTS), 0)
             past = history.partitions_at(then_ms)
             if past.time_ms >= self._now_ms or past.time_ms in done:
                 continue
