@@ -37,7 +37,7 @@ from kafkalake.extras import missing_extra
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.jobs.lock import LockHolder, exclusive_job_lock
 from kafkalake.jobs.progress import Progress, print_table, say, show
-from kafkalake.jobs.record import FAILED, JobRecord
+from kafkalake.jobs.record import DELETED, FAILED, JobRecord
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.lake_format import require_writable
@@ -116,12 +116,23 @@ class Run:
 
     @contextmanager
     def reading(self, topic: str, partition: int) -> Iterator[None]:
-        """Leave a partition out if the block cannot read it: the run goes on with the others, and fails at its end."""
+        """Leave a partition out if the block cannot read it: the run goes on, and fails at its end if the topic is still there."""
         try:
             yield
         except (KafkaLakeError, OSError) as error:
+            if self.is_deleted(topic):
+                return
             step = Step("leave out", topic, partition, one_line_message(error))
             self._left_out.setdefault((topic, partition), step)
+
+    def is_deleted(self, topic: str | None) -> bool:
+        """Return whether one of the run's topics was deleted since it was listed, whatever has its name now."""
+        listed = next((each.topic_id for each in self.topics if each.topic == topic), None)
+        try:
+            found = None if listed is None or topic is None else self.store.find_topic(topic)
+        except (KafkaLakeError, OSError):
+            return False  # nothing is known of it
+        return listed is not None and (found is None or found.topic_id != listed)
 
     @property
     def left_out(self) -> list[Step]:
@@ -297,6 +308,10 @@ def _perform_locked(
                 except Exception as error:
                     if not _is_expected(error):
                         raise
+                    if run.is_deleted(step.topic):
+                        record.step(step, Done(outcome=DELETED), started_ms)
+                        progress.say(f"{step.subject}: the topic was deleted meanwhile")
+                        continue
                     failures.append(f"{step.subject}: {one_line_message(error)}")
                     record.step(step, Done({"error": one_line_message(error)}, outcome=FAILED), started_ms)
                     progress.say(failures[-1])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kafkalake.jobs.lock import LockHolder
 
 RUN = "run"
-DONE, FAILED, KILLED = "done", "failed", "killed"
+DONE, FAILED, KILLED, DELETED = "done", "failed", "killed", "deleted"
 FLUSH_INTERVAL_MS = 5_000
 _ROWS_MAX = 1_000
 

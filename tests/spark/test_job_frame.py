@@ -89,6 +89,20 @@ def test_a_step_that_fails_does_not_keep_the_others_from_being_done(
     assert outcomes == {"clicks": "failed", "orders": "done", "views": "done", None: "failed"}
 
 
+def test_a_step_whose_topic_was_deleted_meanwhile_is_no_failure(
+    lake: WrittenLake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Late(Touch):
+        def perform(self, run: Run, step: Step) -> Done:
+            if step.topic == run.arguments.broken:
+                lake.delete_topic(step.topic)
+            return super().perform(run, step)
+
+    assert main(Late(), ["--lake", str(lake.path), "--break", "orders"]) == 0
+    assert "touch: orders-0: the topic was deleted meanwhile" in capsys.readouterr().err
+    assert [row["outcome"] for row in rows(lake)] == ["done", "deleted", "done", "done"]
+
+
 @pytest.mark.exhaustive
 def test_wrong_arguments_are_one_sentence(
     lake: WrittenLake, tmp_path: Path, capsys: pytest.CaptureFixture[str]

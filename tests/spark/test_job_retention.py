@@ -29,7 +29,8 @@ from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables.job_tables import JobTable
-from kafkalake.metadata.tables.schemas import GroupOffsetRow
+from kafkalake.metadata.tables.schemas import GroupOffsetRow, TopicRow
+from kafkalake.reader.live_partitions import LivePartition, LivePartitions
 from kafkalake.storage.state import STATE_BYTES, STATE_FILE, read_state
 
 DEADLINE_S = 30
@@ -98,6 +99,30 @@ def test_a_partition_that_cannot_be_read_keeps_no_other_from_being_cleaned(
         ("retention", "damaged"),
         ("compaction", "damaged"),
     }
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_a_topic_that_is_deleted_while_a_run_looks_at_it_is_no_failure(
+    lake: WrittenLake, comes_again: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another process, after the run has read the tables."""
+    lake.create("gone")
+    lake.append_values("gone", 0, [b"0"])
+    lake.roll("gone")
+    lake.publish()
+    look = LivePartitions.of
+
+    def delete_and_look(partitions: LivePartitions, topic: TopicRow, number: int) -> LivePartition:
+        if topic.topic == "gone":
+            lake.delete_topic("gone")
+            if comes_again:
+                lake.create("gone")
+        return look(partitions, topic, number)
+
+    monkeypatch.setattr(LivePartitions, "of", delete_and_look)
+    assert run(lake.path) == 0
+    assert capsys.readouterr().err == ""
+    assert values(lake.path, "old") == [50, 51]
 
 
 @pytest.mark.exhaustive
