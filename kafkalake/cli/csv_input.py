@@ -24,8 +24,8 @@ DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _NAMES = {"\\t": "\t", "tab": "\t"}
 
 
-FindFaults = Callable[[pa.RecordBatch], Mapping[int, str]]
-"""Returns, by their index, what is wrong with rows that are valid CSV."""
+CheckRows = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, Mapping[int, str]]]
+"""Returns rows that are valid CSV, with what was made of them in more columns, and by their index what is wrong with some."""
 
 
 @dataclass(slots=True)
@@ -114,19 +114,20 @@ class CsvFile:
         bad: BadLines,
         from_line: int,
         progress: Callable[[int], None],
-        find_faults: FindFaults | None = None,
+        check: CheckRows | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches of string columns. An empty field is null, blank lines are skipped.
 
         Rows that begin before line `from_line` are skipped. `progress` is called with the rows so far. An invalid row goes
-        to `bad`, and so does one in which `find_faults` finds a fault. If that ends the reading, the preceding rows are
+        to `bad`, and so does one in which `check` finds a fault. If that ends the reading, the preceding rows are
         yielded first.
         """
         count = 0
-        for chunk in self._chunks(rows_per_batch, from_line, keeps_places=find_faults is not None):
+        for chunk in self._chunks(rows_per_batch, from_line, keeps_places=check is not None):
             batch = self._batch(chunk.rows)
-            if find_faults is not None and chunk.rows:
-                chunk.add_faults(find_faults(batch))
+            if check is not None and chunk.rows:
+                batch, found = check(batch)
+                chunk.add_faults(found)
             valid, problem = chunk.sort_out(bad)
             if valid is not None:
                 batch = batch.take(pa.array(valid, pa.int64()))

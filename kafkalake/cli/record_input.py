@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalake.cli.bad_lines import BadLines
-from kafkalake.cli.csv_input import CsvFile, FindFaults
-from kafkalake.cli.duckdb_rows import arrow_batches, open_duckdb, quoted
+from kafkalake.cli.csv_input import CheckRows, CsvFile
+from kafkalake.cli.duckdb_rows import failure_of, open_duckdb, quoted, select_records
 from kafkalake.cli.json_input import as_bytes, field_of, headers_of, milliseconds, parse_line, text_or_bytes, typed_key
 from kafkalake.cli.lines import read_blocks, read_lines
 from kafkalake.cli.output import Failure
@@ -203,32 +203,43 @@ def from_csv(
     `progress` is called with the number of rows so far. Raise `Failure` or `UsageProblem` if the file cannot be read.
     """
     with CsvFile(path, delimiter) as file:
-        selection = _selection(dict.fromkeys(file.columns, "VARCHAR"), "csv", fields)
-        for rows in file.batches(ROWS_PER_BATCH, bad, from_line, progress, _find_faults(path, file.columns, fields)):
-            for batch in _select(path, selection, "rows", {"rows": rows}):
-                yield _with_encoded(batch, fields)
+        columns, encoded = dict.fromkeys(file.columns, "VARCHAR"), "_" + max(file.columns, key=len)  # no column's name
+        selection = _selection(columns, "csv", fields)
+        check = _check_rows(path, file.columns, fields, encoded)
+        if fields.encoder is not None:
+            selection = _selection(columns | {encoded: "BLOB"}, "csv", replace(fields, value=encoded))
+        for rows in file.batches(ROWS_PER_BATCH, bad, from_line, progress, check):
+            yield from select_records(path, selection, "rows", ROWS_PER_BATCH, {"rows": rows})
 
 
-def _find_faults(path: Path, columns: Sequence[str], fields: Fields) -> FindFaults | None:
-    """Return what finds the rows of CSV that can be no records of the topic: None if all can."""
+def _check_rows(path: Path, columns: Sequence[str], fields: Fields, encoded: str) -> CheckRows | None:
+    """Return what finds the rows of CSV that can be no records of the topic, and adds their values as the column `encoded`.
+
+    None if all can, and their values are JSON.
+    """
     at, encoder = fields.timestamp, fields.encoder
     if at is None and encoder is None:
         return None
     selection = _selection(dict.fromkeys(columns, "VARCHAR"), "csv", replace(fields, timestamp=None))
 
-    def find(rows: pa.RecordBatch) -> dict[int, str]:
+    def check(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
         faults = {} if at is None else find_untimed_rows(rows, at)
         if encoder is None:
-            return faults
-        found = (batch.column("value").to_pylist() for batch in _select(path, selection, "rows", {"rows": rows}))
+            return rows, faults
+        found = (
+            batch.column("value").to_pylist()
+            for batch in select_records(path, selection, "rows", ROWS_PER_BATCH, {"rows": rows})
+        )
+        values: list[bytes | None] = []
         for index, value in enumerate(chain.from_iterable(found)):
             try:
-                encoder.encode(value)
+                values.append(encoder.encode(value))
             except InvalidRecordError as error:
+                values.append(None)
                 faults.setdefault(index, str(error))
-        return faults
+        return rows.append_column(encoded, pa.array(values, pa.binary())), faults
 
-    return find
+    return check
 
 
 def from_parquet(path: Path, fields: Fields, progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
@@ -242,10 +253,10 @@ def from_parquet(path: Path, fields: Fields, progress: Callable[[int], None]) ->
         with open_duckdb() as connection:
             described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
     except duckdb.Error as error:
-        raise Failure(f"{path}: {str(error).splitlines()[0]}") from None
+        raise failure_of(path, error) from None
     selection = _selection({name: str(type_) for name, type_, *_ in described}, "parquet", fields)
     rows = 0
-    for batch in _select(path, selection, source, {}):
+    for batch in select_records(path, selection, source, ROWS_PER_BATCH):
         rows += batch.num_rows
         progress(rows)
         yield _with_encoded(batch, fields)
@@ -267,24 +278,6 @@ def _with_encoded(batch: pa.RecordBatch, fields: Fields) -> pa.RecordBatch:
         return batch
     values = [_encoded(value, fields, f"the row {value.decode()[:200]}") for value in batch.column("value").to_pylist()]
     return batch.set_column(batch.schema.get_field_index("value"), "value", pa.array(values, pa.binary()))
-
-
-def _select(path: Path, selection: str, source: str, tables: dict[str, pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield records made by `selection` from `source`, one of `tables` or read by DuckDB. Raise `Failure` if DuckDB fails."""
-    import duckdb
-
-    try:
-        with open_duckdb() as connection:
-            for name, table in tables.items():
-                connection.register(name, pa.Table.from_batches([table]))
-            for batch in arrow_batches(connection, f"SELECT {selection} FROM {source}", ROWS_PER_BATCH):
-                arrays = {name: batch.column(name) for name in batch.schema.names}
-                yield pa.RecordBatch.from_arrays(
-                    [array.cast(_TIMESTAMP if name == "timestamp" else pa.binary()) for name, array in arrays.items()],
-                    names=list(arrays),
-                )
-    except duckdb.Error as error:
-        raise Failure(f"{path}: {str(error).splitlines()[0]}") from None
 
 
 def rows_of_parquet(path: Path) -> int:

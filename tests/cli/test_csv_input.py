@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kafkalake.cli import record_input
 from kafkalake.cli.bad_lines import SKIP, BadLines
 from kafkalake.cli.csv_input import CsvFile
 from kafkalake.cli.output import Failure, UsageProblem
-from kafkalake.cli.record_input import Fields, from_csv
+from kafkalake.cli.record_input import Fields, from_csv, from_parquet
 from kafkalake.config.topic_values import topic_values
 from kafkalake.config.value_schema import ValueType
 from kafkalake.reader.avro_of_json import AvroOfJson
@@ -226,3 +227,31 @@ def test_any_file_is_read_as_the_csv_module_reads_it_or_refused(file: Path) -> N
         equal += 1
     assert equal > 300
     assert refused > 100
+
+
+def test_each_row_is_encoded_once(file: Path) -> None:
+    schema = json.dumps({"type": "record", "name": "row", "fields": [{"name": "_name", "type": "string"}]})
+    topic = topic_values({"value.format": "avro", "value.schema": schema})
+    assert topic.avro is not None
+    encoded: list[bytes] = []
+
+    class Counting(AvroOfJson):
+        def encode(self, value: bytes) -> bytes:
+            encoded.append(value)
+            return super().encode(value)
+
+    fields = Fields(types={"_name": "STRING"}, encoder=Counting(topic.avro, ValueType("STRUCT", fields=topic.fields)))
+    names = [f"n{number}" for number in range(5_000)]
+    file.write_text("_name\n" + "".join(name + "\n" for name in names))
+    batches = list(from_csv(file, fields, None, BadLines(), 1, lambda _: None))
+    values = [value for batch in batches for value in batch.column("value").to_pylist()]
+    assert [value[-len(name) :].decode() for value, name in zip(values, names, strict=True)] == names
+    assert len(encoded) == len(names)
+
+
+def test_an_error_about_a_value_of_parquet_quotes_its_beginning_only(tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"at": ["soon" * 1_000_000]}), file)
+    with pytest.raises(Failure, match='invalid timestamp field format: "soonsoon') as error:
+        list(from_parquet(file, Fields(timestamp="at"), lambda _: None))
+    assert len(str(error.value)) < 500
