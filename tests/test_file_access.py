@@ -55,6 +55,7 @@ ALLOWED: dict[str, str] = {
     # What the user, the machine and the installation have
     "cli": "files that the user names, standard input and output",
     "broker.transactions.fault_points": "the step at which a test kills the broker",
+    "closed_streams": "the null device",
     "config.properties": "the user's files of settings and secrets",
     "machine": "the boot id and the mounts",
     "process.cluster_lock": "the lock of `cluster start`, beside those of brokers and jobs",
