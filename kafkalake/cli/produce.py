@@ -95,7 +95,11 @@ def _headers(options: ProduceOptions) -> list[tuple[str, bytes]]:
         headers.append((DELIVER_AT, str(parse_moment(options.deliver_at, "--deliver-at"))))
     if options.delay is not None:
         headers.append((DELAY_MS, str(duration_ms(options.delay, "--delay"))))
-    return [(key, value.encode()) for key, value in headers]
+    try:
+        "".join(key for key, _ in headers).encode()
+        return [(key, value.encode()) for key, value in headers]
+    except UnicodeEncodeError:
+        raise UsageProblem("--header takes KEY=VALUE in UTF-8") from None
 
 
 def _check_topic(admin: Admin, options: ProduceOptions) -> None:

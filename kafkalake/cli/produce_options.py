@@ -31,6 +31,8 @@ class Acks(StrEnum):
     NONE = "0"
 
 
+LONGEST_TIMEOUT_S = (2**31 - 1) // 1000
+"""The setting is a number of milliseconds of 32 bits."""
 INPUT, SENDING, PROBLEMS = "Input", "Sending", "When something is wrong"
 
 
@@ -159,7 +161,13 @@ class ProduceOptions:
     ] = 262_144
     timeout: Annotated[
         float,
-        typer.Option(min=0.1, metavar="SECONDS", help="Give up on a batch after this time.", rich_help_panel=SENDING),
+        typer.Option(
+            min=0.1,
+            max=LONGEST_TIMEOUT_S,
+            metavar="SECONDS",
+            help="Give up on a batch after this time.",
+            rich_help_panel=SENDING,
+        ),
     ] = 120.0
     on_error: Annotated[
         str,

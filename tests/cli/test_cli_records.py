@@ -188,6 +188,13 @@ def test_the_file_of_bad_lines_loses_neither_the_input_nor_those_of_earlier_runs
     assert [record["value"] for record in consumed(on, topic)] == ['{"a": 1}', '{"a": 2}', '{"a": 1}']
 
 
+def test_values_of_options_that_cannot_be_are_usage_errors(on: Run, topic: str) -> None:
+    for option in (["--timeout", "inf"], ["--timeout", "1e300"], ["-H", "\udcff=1"], ["-H", "a=\udcff"]):
+        ended = on("produce", topic, "--create-topic", *option, stdin="a\n")
+        assert (ended.code, ended.stdout) == (2, ""), ended.stderr
+    assert on("topics", "describe", topic).code == 1, "nothing was done"
+
+
 def test_a_stopped_run_goes_on_at_its_line(on: Run, topic: str, tmp_path: Path) -> None:
     assert on("topics", "create", topic).code == 0
     file = tmp_path / "rows.csv"
