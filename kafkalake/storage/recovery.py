@@ -61,7 +61,7 @@ from kafkalake.storage.segment_names import begins_from, parse_name
 from kafkalake.storage.segment_reader import Stop
 from kafkalake.storage.segments import is_whole
 from kafkalake.storage.snapshot import Snapshot
-from kafkalake.storage.state import STATE_FILE, PartitionState, boot_id, load_state
+from kafkalake.storage.state import PartitionState, boot_id, load_state
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ class Recovery:
         for name in listing.leftovers:
             with contextlib.suppress(OSError):
                 self._files.unlink(f"{self._directory}/{name}")
-        loaded = load_state(self._files, f"{self._directory}/{STATE_FILE}")
+        loaded = load_state(self._files, self._directory, is_required=self._is_replicated)
         sequence, state = loaded if loaded is not None else (0, None)
         epochs = self._load_epochs(listing)
         if state is not None and state.clean and self._untouched(state, listing):

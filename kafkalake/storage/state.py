@@ -12,6 +12,7 @@ signal, and `open_files` bounds the descriptors, while maps would need a bound o
 
 from __future__ import annotations
 
+import errno
 import logging
 import struct
 from pathlib import Path
@@ -34,6 +35,8 @@ _PREFIX = struct.Struct("<4sI")
 _SLOT = struct.Struct("<qqqqqiqq??xxqqqq16sq")
 assert _PREFIX.size + _SLOT.size == SLOT_BYTES
 _ATTEMPTS = 8
+_DAMAGE = frozenset({errno.EIO, errno.EBADMSG, errno.ENODATA, errno.EUCLEAN})
+"""The errors of sectors that cannot be read. Others, such as a lack of descriptors, say nothing about the file."""
 
 
 class PartitionState(NamedTuple):
@@ -110,15 +113,25 @@ def read_state(path: str | Path) -> PartitionState:
     raise LakeError(f"{file}: neither slot has the right checksum")
 
 
-def load_state(files: Files, path: str) -> tuple[int, PartitionState] | None:
-    """Return the state with its sequence number, for the owner. None if the file is missing, unreadable or has no valid slot."""
-    try:
-        return decode_state(read_file(files, path))
-    except FileNotFoundError:
-        return None
-    except OSError as error:  # recovered from the log, as for a damaged file
-        logger.warning("a state that cannot be read is not used: file=%s error=%s", path, error)
-        return None
+def load_state(files: Files, directory: str, *, is_required: bool = False) -> tuple[int, PartitionState] | None:
+    """Return the state with its sequence number, for the owner. None if the file is missing or has no valid slot.
+
+    None also if its sectors cannot be read, at the second attempt either. is_required: raise `OSError` then, as of a replica, which
+    would have to be copied again as a whole: segments before an unknown log start may be gone. Raise `OSError` if the error says
+    nothing about the file.
+    """
+    path = f"{directory}/{STATE_FILE}"
+    for is_last in (False, True):
+        try:
+            return decode_state(read_file(files, path))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno not in _DAMAGE or (is_last and is_required):
+                raise
+            if is_last:  # recovered from the log, as for a damaged file
+                logger.warning("a state that cannot be read is not used: file=%s error=%s", path, error)
+    return None
 
 
 class StateFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from pathlib import Path
 
@@ -69,6 +70,48 @@ def test_a_partition_opens_without_what_is_built_anew(tmp_path: Path, name: str)
     assert again.active_producers() == 1
     again.close()
     assert verify_partition(tmp_path) == []
+
+
+class FailingOpens(RealFiles):
+    """The next `failures` opens of the file of that name fail."""
+
+    def __init__(self, name: str, error: int, failures: int) -> None:
+        self.name, self.error, self.failures = name, error, failures
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        if Path(path).name == self.name and self.failures:
+            self.failures -= 1
+            raise OSError(self.error, "fails on purpose", path)
+        return super().open(path, write=write, create=create)
+
+
+@pytest.mark.parametrize("is_replicated", [False, True])
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize(("error", "failures"), [(errno.EMFILE, 1), (errno.ENOMEM, 1), (errno.EIO, 1), (errno.EIO, 2)])
+def test_a_state_that_is_not_read_once_costs_no_record_and_brings_none_back(
+    tmp_path: Path, error: int, failures: int, is_closed: bool, is_replicated: bool
+) -> None:
+    """A replica without its log start removed all its segments, and a log that is alone began at its first segment again."""
+    log = open_log(tmp_path, is_replicated=is_replicated, segment_bytes=2_000)
+    for number in range(40):
+        append(log, simple_batch([b"%d" % number * 50]))
+    log.delete_records_before(22)
+    first = log.sealed_base_offsets[0]
+    if is_closed:
+        log.close()
+    else:
+        log.discard()
+    files, attempts = FailingOpens("state", error, failures), 0
+    while files.failures:
+        attempts += 1
+        with contextlib.suppress(KafkaStorageError):
+            open_log(tmp_path, files=files, is_replicated=is_replicated, segment_bytes=2_000).discard()
+    log = open_log(tmp_path, is_replicated=is_replicated, segment_bytes=2_000)
+    found = log.log_start_offset, log.high_watermark, log.log_end_offset
+    has_forgotten = failures == 2 and not is_replicated  # its sector is lost for good: what the log has is shown
+    assert found == (first if has_forgotten else 22, 40, 40)
+    assert (attempts, log.was_cut) == (1, has_forgotten)
+    assert [row[2] for _, row in read_all(log)][-18:] == [b"%d" % number * 50 for number in range(22, 40)]
 
 
 def test_records_that_cannot_be_read_keep_only_their_partition_from_opening(tmp_path: Path) -> None:
