@@ -24,6 +24,9 @@ from kafkalake.storage.replica_read import SegmentRef
 from kafkalake.storage.replica_run import ReplicaRun, verify_run
 from kafkalake.storage.segment_install import SegmentInstall
 
+SEAL_BYTES_MAX = 16 * 1024 * 1024
+"""The size up to which a segment is sealed at once: all its messages are listed in its footer."""
+
 
 class Appended(NamedTuple):
     """The offsets [first_offset, next_offset) that were copied, and the leader epoch of the last of them (of the log, if none)."""
@@ -61,6 +64,14 @@ class LogCopy:
         if ends_segment:
             self._segments.roll()
         return Appended(first_offset, run.next_offset, run.leader_epoch)
+
+    def reads_whole_segment(self, messages: Buffer, segment_base_offset: int, *, ends_segment: bool) -> bool:
+        """Return whether `append` reads a whole segment, as `Log.append_reads_segment`. Needs no lock."""
+        segments, end = self._segments, self._state.log_end_offset
+        if len(messages) and (self._unfinished_end is not None or segments.ends_in_sealed(segment_base_offset)):
+            return True
+        active = segments.listed.active
+        return (ends_segment or segment_base_offset == end) and active is not None and active.end() > SEAL_BYTES_MAX
 
     def install(self, ref: SegmentRef, path: str) -> None:
         """Add a copied segment that continues the log as `Log.install_segment`. Raise `OSError` if I/O fails."""

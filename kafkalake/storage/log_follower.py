@@ -5,6 +5,7 @@ Messages are appended by `Log.append_replica`, beside the leader's append.
 
 from __future__ import annotations
 
+from kafkalake.buffers import Buffer
 from kafkalake.storage.log_access import LogAccess, storage_error
 from kafkalake.storage.log_copy import LogCopy
 from kafkalake.storage.log_reader import LogReader
@@ -22,6 +23,13 @@ class LogFollower(LogReader):
         super().__init__(access, state, segments)
         self._start = LogStart(access, state, segments)
         self._copy = LogCopy(access, state, segments)
+
+    def append_reads_segment(self, messages: Buffer, segment_base_offset: int, *, ends_segment: bool) -> bool:
+        """Return whether `Log.append_replica` of the same reads a whole segment, so that it belongs in a thread.
+
+        The last one is read again if it goes on after the log was closed, and a large one if it is sealed.
+        """
+        return self._copy.reads_whole_segment(messages, segment_base_offset, ends_segment=ends_segment)
 
     def forget_cut(self) -> None:
         """Note that nobody counts this replica for the records that it has lost, see `was_cut`.

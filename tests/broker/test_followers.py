@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import shutil
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from storage.partition_logs import append
 from kafkalake.broker.partitions.fetchers import INLINE_BYTES
 from kafkalake.broker.partitions.followers import Follower
 from kafkalake.broker.partitions.leader_replicas import FetchedReplica
+from kafkalake.buffers import Buffer
 from kafkalake.errors import KafkaStorageError, UnknownTopicIdError
+from kafkalake.storage.files import RealFiles
 from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.replica_read import NEVER
@@ -525,6 +528,58 @@ def test_large_answers_are_appended_in_a_thread_and_a_stop_waits_for_it(tmp_path
         await pairs.fetchers.stop([(TOPIC, 0)])
         assert log.log_end_offset == 3
         log.take_over(2)
+
+    run(test)
+
+
+class ReadsOnTheLoop(RealFiles):
+    """Counts the bytes that the event loop's thread reads of segments."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._loop = threading.get_ident()
+
+    def _count(self, length: int) -> None:
+        self.bytes += length if threading.get_ident() == self._loop else 0
+
+    def view(self, descriptor: int, length: int, position: int) -> Buffer:
+        self._count(length)
+        return super().view(descriptor, length, position)
+
+    def read_into(self, descriptor: int, buffer: memoryview, position: int) -> int:
+        self._count(len(buffer))
+        return super().read_into(descriptor, buffer, position)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_whole_segment_is_read_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_closed: bool) -> None:
+    """One that goes on after a close is verified again, one that ends gets a footer."""
+    monkeypatch.setattr("kafkalake.storage.log_copy.SEAL_BYTES_MAX", 100_000)
+
+    async def test() -> None:
+        files = ReadsOnTheLoop()
+        pairs = ReplicaPairs(tmp_path, files)
+        leader, log = pairs.log("leader", segment_bytes=4 << 20), pairs.log("follower", segment_bytes=4 << 20)
+        fill(leader, 1, 60, size=5_000)
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        pairs.follow(log, 1)
+        await pairs.until(lambda: has_all(log, leader))
+        if is_closed:
+            await pairs.fetchers.stop_all()
+            log.close()
+            log = pairs.log("follower", segment_bytes=4 << 20)
+            pairs.follow(log, 1)
+            await pairs.turns()
+        else:
+            leader.roll()
+        files.bytes = pairs.in_thread = 0
+        append(leader, simple_batch([b"later"]), epoch=1)
+        pairs.leaders.appended()
+        await pairs.until(lambda: has_all(log, leader))
+        await pairs.fetchers.stop_all()
+        assert files.bytes < 100_000
+        assert pairs.in_thread == 1, "what follows is short"
+        assert data_of(log) == data_of(leader)
 
     run(test)
 

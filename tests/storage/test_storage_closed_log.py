@@ -61,6 +61,7 @@ CALLS: dict[str, Callable[[Log], Any]] = {
 SILENT = {"remove_deleted_files", "close", "discard"}
 """Those that simply do nothing."""
 IN_MEMORY = {
+    "append_reads_segment",
     "begin_copy",
     "configure",
     "open",

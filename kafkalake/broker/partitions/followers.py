@@ -96,6 +96,12 @@ class Follower:
             or fetched.error is not None
             or log.log_start_offset < fetched.log_start_offset
             or log.flush_due()
+            or self._reads_segment(fetched)
+        )
+
+    def _reads_segment(self, fetched: FetchedReplica) -> bool:
+        return _is_appended(fetched) and self.log.append_reads_segment(
+            fetched.messages, fetched.segment_base_offset, ends_segment=fetched.ends_segment
         )
 
     def take(self, fetched: FetchedReplica) -> None:
@@ -114,9 +120,7 @@ class Follower:
     def _append(self, fetched: FetchedReplica) -> None:
         log = self.log
         counted_end = log.log_end_offset
-        if (
-            fetched.segment_base_offset >= 0 and fetched.whole is None
-        ):  # without messages too: the leader may have begun the next segment
+        if _is_appended(fetched):
             log.append_replica(fetched.messages, fetched.segment_base_offset, ends_segment=fetched.ends_segment)
         if log.flush_due():
             log.flush(counted_end)
@@ -203,3 +207,8 @@ class Follower:
         """Note an answer without an error, and return whether the one before had one."""
         was_paused, self._pause_ms = self._pause_ms > 0, 0
         return was_paused
+
+
+def _is_appended(fetched: FetchedReplica) -> bool:
+    """Return whether an answer is appended, without messages too: the leader may have begun the next segment."""
+    return fetched.segment_base_offset >= 0 and fetched.whole is None
