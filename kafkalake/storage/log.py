@@ -243,11 +243,6 @@ class Log(LogFollower):
                 raise storage_error(access.directory, "state", error) from error
             state.advance_high_watermark(offset, stable)
 
-    def expire_producers(self) -> int:
-        """Remove producers idle for `producer.id.expiration.ms` and return their number."""
-        with self._access.lock:
-            return self._state.producers.expire(self._access.clock.now_ms(), self.config.producer_id_expiration_ms)
-
     def delete_records_before(self, offset: int) -> None:
         """Move the log start durably to `offset` and remove whole segments below it from the log.
 
@@ -276,11 +271,6 @@ class Log(LogFollower):
         with self._access.lock:
             self._access.check_open()
             return self._segments.swap(whole)
-
-    def remove_deleted_files(self) -> None:
-        """Unlink files of segments removed `file.delete.delay.ms` ago. Rolling does this too."""
-        with self._access.lock:
-            self._segments.deleted.unlink_due()
 
     def roll(self) -> None:
         """Seal the active segment. The next append begins a new one. Raise KafkaStorageError, retriable, if I/O fails."""

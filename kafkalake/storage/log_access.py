@@ -54,6 +54,16 @@ class LogAccess:
             raise KafkaStorageError(f"{self.directory}: the log is closed")
 
     @contextlib.contextmanager
+    def try_lock(self) -> Iterator[bool]:
+        """Hold the lock and yield True, or yield False at once if another thread has it, which may be reading a whole segment."""
+        is_free = self.lock.acquire(blocking=False)
+        try:
+            yield is_free
+        finally:
+            if is_free:
+                self.lock.release()
+
+    @contextlib.contextmanager
     def guarded(self, doing: str) -> Iterator[None]:
         """Convert `OSError` to KafkaStorageError. Raise it also if the log is closed before or during the block."""
         self.check_open()

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from kafkalake.buffers import Buffer
 from kafkalake.errors import CorruptSegmentError, DivergedLogError, KafkaStorageError
-from kafkalake.storage.active_segment import SegmentContent
 from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.leader_epochs import LeaderEpochs
 from kafkalake.storage.log_access import LogAccess, storage_error
@@ -22,6 +21,7 @@ from kafkalake.storage.recovery import Recovered
 from kafkalake.storage.replay import Replay, aborted_by_headers
 from kafkalake.storage.replica_read import SegmentRef
 from kafkalake.storage.replica_run import ReplicaRun, verify_run
+from kafkalake.storage.scanner import SegmentScan
 from kafkalake.storage.segment_install import SegmentInstall
 
 SEAL_BYTES_MAX = 16 * 1024 * 1024
@@ -34,6 +34,15 @@ class Appended(NamedTuple):
     first_offset: int
     next_offset: int
     leader_epoch: int
+
+
+class Extension(NamedTuple):
+    """A copied segment that continues a log which ends at `log_end_offset`. `install.verify` needs no lock."""
+
+    ref: SegmentRef
+    install: SegmentInstall
+    replay: Replay
+    log_end_offset: int
 
 
 def _rewritten(ref: SegmentRef) -> RewrittenSegment:
@@ -73,16 +82,30 @@ class LogCopy:
         active = segments.listed.active
         return (ends_segment or segment_base_offset == end) and active is not None and active.end() > SEAL_BYTES_MAX
 
-    def install(self, ref: SegmentRef, path: str) -> None:
-        """Add a copied segment that continues the log as `Log.install_segment`. Raise `OSError` if I/O fails."""
-        if not self.wants(ref, path):
-            return
-        state, segments = self._state, self._segments
-        segments.roll_at(ref.base_offset)
+    def begin_extension(self, ref: SegmentRef, path: str) -> Extension | None:
+        """Return how a copied segment that the log `wants` continues it, None if it replaces others.
+
+        Raise `OSError` if I/O fails.
+        """
+        state = self._state
+        if ref.next_offset <= state.log_end_offset:
+            return None
+        self._segments.roll_at(ref.base_offset)
         replay = self._replay(ref, state.producers.copy())
-        content = self._place(ref, path, replay)
-        segments.extend(_rewritten(ref), content, ref.size_bytes)
-        state.extended(replay, content)
+        return Extension(ref, self._install(ref, path, replay), replay, state.log_end_offset)
+
+    def extend(self, extension: Extension, found: SegmentScan) -> None:
+        """Add a segment that was verified since `begin_extension`.
+
+        Raise `OSError` if I/O fails, KafkaStorageError if the log has changed meanwhile.
+        """
+        ref, state, segments = extension.ref, self._state, self._segments
+        self._check_finished()
+        if state.log_end_offset != extension.log_end_offset:
+            raise KafkaStorageError(f"{self._access.directory}: changed while a segment was verified")
+        extension.install.place(found)
+        segments.extend(_rewritten(ref), found.content, ref.size_bytes)
+        state.extended(extension.replay, found.content)
         segments.write_state()
 
     def wants(self, ref: SegmentRef, path: str) -> bool:
@@ -103,7 +126,8 @@ class LogCopy:
 
         Without the log's lock. Raise `OSError` if I/O fails.
         """
-        self._place(ref, path, self._replay(ref, Producers()))
+        install = self._install(ref, path, self._replay(ref, Producers()))
+        install.place(install.verify())
 
     def swap(self, ref: SegmentRef) -> None:
         """Read a placed segment instead of those in its range. Drop it if they were removed meanwhile."""
@@ -114,11 +138,8 @@ class LogCopy:
         interval, now_ms = access.config.index_interval_bytes, access.clock.now_ms()
         return Replay(ref.base_offset, interval, producers, end, LeaderEpochs(), now_ms)
 
-    def _place(self, ref: SegmentRef, path: str, replay: Replay) -> SegmentContent:
-        install = SegmentInstall(self._access, ref, path, replay, self._state.max_timestamp)
-        found = install.verify()
-        install.place(found)
-        return found.content
+    def _install(self, ref: SegmentRef, path: str, replay: Replay) -> SegmentInstall:
+        return SegmentInstall(self._access, ref, path, replay, self._state.max_timestamp)
 
     def truncate(self, offset: int, *, below_high_watermark: bool) -> None:
         """Truncate as `Log.truncate_to`. Raise `OSError` if I/O fails."""

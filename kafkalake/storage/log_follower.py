@@ -31,6 +31,26 @@ class LogFollower(LogReader):
         """
         return self._copy.reads_whole_segment(messages, segment_base_offset, ends_segment=ends_segment)
 
+    def remove_deleted_files(self) -> None:
+        """Unlink files of segments removed `file.delete.delay.ms` ago. Rolling does this too.
+
+        Nothing is done while another thread changes the log: call it again later.
+        """
+        with self._access.try_lock() as is_free:
+            if is_free:
+                self._segments.deleted.unlink_due()
+
+    def expire_producers(self) -> int:
+        """Remove producers idle for `producer.id.expiration.ms` and return their number.
+
+        Nothing is done while another thread changes the log: call it again later.
+        """
+        access = self._access
+        with access.try_lock() as is_free:
+            if not is_free:
+                return 0
+            return self._state.producers.expire(access.clock.now_ms(), access.config.producer_id_expiration_ms)
+
     def forget_cut(self) -> None:
         """Note that nobody counts this replica for the records that it has lost, see `was_cut`.
 
@@ -77,20 +97,24 @@ class LogFollower(LogReader):
         It continues the log, replaces what the log has of it, or replaces older generations. One that the log has already is
         dropped. Raise, with the log unchanged, CorruptMessageError if its bytes are damaged or missing, DivergedLogError if the log
         has other segments there, KafkaStorageError if the log is closed. Raise KafkaStorageError if I/O fails: the log is
-        unchanged or has the segment. In both cases go on from its end, by a new copy of the file or by messages. One that replaces
-        others is verified while the log is appended to and read.
+        unchanged or has the segment. In both cases go on from its end, by a new copy of the file or by messages. It is verified
+        without the log's lock: one that replaces others while the log is appended to.
         """
         access, copy = self._access, self._copy
         with access.guarded("install"):
             with access.lock:
-                if ref.next_offset > self._state.log_end_offset:
-                    copy.install(ref, path)
-                    return
                 if not copy.wants(ref, path):
                     return
-            copy.place(ref, path)
-            with access.lock:
-                copy.swap(ref)
+                extension = copy.begin_extension(ref, path)
+            if extension is None:
+                copy.place(ref, path)
+                with access.lock:
+                    copy.swap(ref)
+            else:
+                found = extension.install.verify()
+                with access.lock:
+                    access.check_open()
+                    copy.extend(extension, found)
 
     def restart_at(self, offset: int) -> None:
         """Remove all records, producers and leader epochs: the log is empty, and begins and ends at `offset`.

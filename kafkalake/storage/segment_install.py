@@ -58,7 +58,7 @@ class SegmentInstall:
         self._segment = CopiedSegment(access, ref, path, earlier_max_timestamp)
 
     def verify(self) -> SegmentScan:
-        """Verify all bytes and move the index of aborted transactions to a file of its own.
+        """Verify all bytes, move the index of aborted transactions to a file of its own, and force a rewritten segment to disk.
 
         Raise CorruptMessageError on damage, `OSError` if I/O fails.
         """
@@ -79,6 +79,8 @@ class SegmentInstall:
         if txn_index:
             replace_file(files, segment.path_of(TXN_INDEX_SUFFIX), txn_index, sync=self._ref.generation > 0)
         files.truncate(file.descriptor, ref.size_bytes)
+        if ref.generation:
+            files.sync(file.descriptor)
         return found
 
     def _check(self, found: SegmentScan) -> None:
@@ -93,14 +95,12 @@ class SegmentInstall:
             raise CorruptMessageError(f"{self._path}: ends before {found.content.next_offset}, not {ref.next_offset}")
 
     def place(self, found: SegmentScan) -> None:
-        """Name the files, the data last; force those of a rewritten segment to disk.
+        """Name the files, the data last; force the names of a rewritten segment to disk.
 
         Raise `OSError` if I/O fails. Then the segment is to be copied again.
         """
         access, segment = self._access, self._segment
         rewrite_hints(segment, self._replay, found, sealed=True)
-        if self._ref.generation:
-            access.files.sync(access.open_files.get(self._path, write=True).descriptor)
         for suffix in (TXN_INDEX_SUFFIX, TIME_INDEX_SUFFIX, INDEX_SUFFIX, DATA_SUFFIX):
             target = f"{access.directory}/{file_name(self._ref.base_offset, suffix, self._ref.generation)}"
             access.open_files.forget(target)

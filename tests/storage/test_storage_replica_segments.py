@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,8 @@ from replica_logs import (
     written,
 )
 
-from kafkalake.errors import CorruptMessageError, DivergedLogError, OffsetOutOfRangeError
+from kafkalake.errors import CorruptMessageError, DivergedLogError, KafkaStorageError, OffsetOutOfRangeError
+from kafkalake.storage.files import RealFiles
 from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.verify import verify_partition
@@ -232,3 +235,94 @@ def test_a_log_is_cut_in_front_of_a_rewritten_segment(
     assert follower.log_end_offset == new.base_offset
     copied(leader, follower)
     assert_whole(leader, follower, clock, new)
+
+
+class HeldTruncation(RealFiles):
+    """Truncations that begin while it `holds` wait until they go on: near the end of a verification, in the middle of a cut."""
+
+    def __init__(self, *, holds: bool = True) -> None:
+        self.holds, self.began, self.goes_on = holds, threading.Event(), threading.Event()
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        if self.holds:
+            self.began.set()
+            assert self.goes_on.wait(30)
+        super().truncate(descriptor, size)
+
+
+def is_at_once(work: Callable[[], object]) -> bool:
+    """Do something in a thread and return whether that waits for nobody."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(5)
+    return not thread.is_alive()
+
+
+def test_nothing_waits_while_a_copied_segment_is_verified(memory_path: Path, clock: ManualClock, leader: Log) -> None:
+    """The event loop looks after all logs, asks for their producers, and discards one that has failed."""
+    files = HeldTruncation()
+    follower = open_follower(memory_path / "follower", clock, files)
+    ref = leader.read_replica(0, 1 << 20, 1).whole
+    assert ref is not None and ref.base_offset == 0
+    path = str(downloaded(leader, memory_path / "follower", ref, 1 << 20))
+    installing = threading.Thread(target=follower.install_segment, args=(ref, path))
+    installing.start()
+    assert files.began.wait(30)
+    looks: list[Callable[[], object]] = [follower.remove_deleted_files, follower.expire_producers, follower.producers]
+    waited = [look for look in looks if not is_at_once(look)]
+    files.goes_on.set()
+    installing.join()
+    assert waited == []
+    copied(leader, follower)
+    assert_same(leader, follower)
+
+
+def test_a_log_that_is_discarded_while_a_segment_is_verified_stays_as_it_was(
+    memory_path: Path, clock: ManualClock, leader: Log
+) -> None:
+    files, errors = HeldTruncation(), list[KafkaStorageError]()
+    follower = open_follower(memory_path / "follower", clock, files)
+    ref = leader.read_replica(0, 1 << 20, 1).whole
+    assert ref is not None
+    path = str(downloaded(leader, memory_path / "follower", ref, 1 << 20))
+
+    def install_in_vain() -> None:
+        try:
+            follower.install_segment(ref, path)
+        except KafkaStorageError as error:
+            errors.append(error)
+
+    installing = threading.Thread(target=install_in_vain)
+    installing.start()
+    assert files.began.wait(30)
+    discarded = is_at_once(follower.discard)
+    files.goes_on.set()
+    installing.join()
+    assert discarded and len(errors) == 1
+    follower = open_follower(memory_path / "follower", clock)
+    assert follower.log_end_offset == 0
+    copied(leader, follower, whole_from_bytes=1)
+    assert_same(leader, follower)
+
+
+def test_the_upkeep_does_not_wait_for_a_log_that_is_being_cut(
+    memory_path: Path, clock: ManualClock, leader: Log
+) -> None:
+    """What is left in its last segment is verified meanwhile. The next upkeep does it."""
+    files = HeldTruncation(holds=False)
+    follower = open_follower(memory_path / "follower", clock, files, producer_id_expiration_ms=1_000)
+    border = 0
+    while follower.log_end_offset < 20:
+        border = follower.log_end_offset
+        copied_once(leader, follower, 1)
+    clock.advance(2_000)
+    files.holds = True
+    cutting = threading.Thread(target=follower.truncate_to, args=(border,))
+    cutting.start()
+    assert files.began.wait(30)
+    looks: list[Callable[[], object]] = [follower.remove_deleted_files, follower.expire_producers]
+    waited = [look for look in looks if not is_at_once(look)]
+    files.goes_on.set()
+    cutting.join()
+    assert waited == []
+    assert follower.expire_producers() == 1
