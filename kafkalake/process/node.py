@@ -301,8 +301,7 @@ class Node:
             return TopicsRead(bring_together, rules, lambda image: has_topics_of(image, rows))
 
         await broker.join(read_topics, self.listeners, earlier)
-        published = await self._blocking(store.load_partitions)
-        await self._blocking(lambda: publishing.reporter.take_published(published))
+        await publishing.reporter.take_published(store.load_partitions)
         await publishing.reporter.compare_all(broker.topics)
         if taking_over and broker.controller.is_active and not await publishing.publisher.finish():
             raise KafkaStorageError("the leader epochs of a broker that took over were not published")

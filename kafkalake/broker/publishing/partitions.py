@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,12 +18,12 @@ from uuid import UUID
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topics
+from kafkalake.broker.publishing.raised_starts import begin_at, raised_starts
 from kafkalake.broker.publishing.reconcile import Repair, lost_rows, reconcile
 from kafkalake.broker.publishing.unpublished import UnpublishedChanges
 from kafkalake.clock import Clock
 from kafkalake.cluster.image import NO_LEADER
 from kafkalake.errors import KafkaLakeError
-from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
 from kafkalake.metadata.store import JobPosition, PublishedTables
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow
@@ -162,29 +163,34 @@ class PartitionReporter:
     async def _look_for_jobs(self) -> None:
         """Apply log starts raised (retention) and segments rewritten (compaction) by jobs to the logs."""
         try:
-            await self._run_blocking(lambda: self._follow_log_starts(self._store.raised_log_starts(self.broker_id)))
+            await self._follow_log_starts(lambda: self._store.raised_log_starts(self.broker_id))
         except Exception as error:
             logger.warning("log starts that a job has raised were not taken over error=%s", error)
         partitions = list(self._partitions.values())
         try:
-            await self._run_blocking(lambda: self._take_swapped(partitions))
+            await self._take_swapped(partitions)
         except Exception as error:
             self._swapped_read = None
             logger.warning("segments that a job has rewritten were not taken over error=%s", error)
 
-    def take_published(self, rows: Iterable[PartitionRow]) -> None:
-        """Raise the log starts that jobs raised in Delta while this broker was down or did not lead. Blocking."""
-        self._follow_log_starts({(row.topic_id, row.partition): row.log_start_offset for row in rows})
+    async def take_published(self, load: Callable[[], Iterable[PartitionRow]]) -> None:
+        """Raise the log starts that jobs raised in Delta while this broker was down or did not lead.
 
-    def _follow_log_starts(self, starts: Mapping[PartitionId[str], int]) -> None:
-        """Remove the segments before these offsets from the logs. Blocking, safe in any thread."""
-        for partition in list(self._partitions.values()):
-            raised = starts.get((str(partition.topic.topic_id), partition.index), 0)
-            log = partition.log
-            start = raised_log_start(log.log_start_offset, raised, log.high_watermark)
-            if start > log.log_start_offset:
-                _begin_at(partition, start)
-                self._loop.call_soon_threadsafe(self.partition_moved, partition)
+        `load` returns what Delta has, and is called in a thread.
+        """
+        await self._follow_log_starts(lambda: {(row.topic_id, row.partition): row.log_start_offset for row in load()})
+
+    async def _follow_log_starts(self, load: Callable[[], Mapping[PartitionId[str], int]]) -> None:
+        """Remove the segments before the offsets that `load` returns from the logs."""
+        partitions = list(self._partitions.values())
+        for partition, start in await self._run_blocking(lambda: raised_starts(partitions, load())):
+            await self._change_log(partition, partial(begin_at, partition, start))
+            self.partition_moved(partition)
+
+    async def _change_log(self, partition: Partition, change: Callable[[], None]) -> None:
+        """Change a log as a job asks, unless it is led here no more."""
+        if not partition.removed:
+            await partition.change_log(self._run_blocking, change)
 
     def load_swapped(self) -> dict[PartitionId[str], list[RewrittenSegment]]:
         """Return the segments rewritten by jobs since the last call (the first call: ever). Blocking.
@@ -201,13 +207,14 @@ class PartitionReporter:
             segments.setdefault((row.topic_id, row.partition), []).append(swapped)
         return segments
 
-    def _take_swapped(self, partitions: Iterable[Partition]) -> None:
-        """Swap segments rewritten by jobs into the logs. Blocking, safe in any thread. If that fails, all are read again."""
-        if not (swapped := self.load_swapped()):
+    async def _take_swapped(self, partitions: Iterable[Partition]) -> None:
+        """Swap segments rewritten by jobs into the logs. If that fails, all are read again."""
+        if not (swapped := await self._run_blocking(self.load_swapped)):
             return
         read, self._swapped_read = self._swapped_read, None
         for partition in partitions:
-            self._swap_into(partition, swapped.get((str(partition.topic.topic_id), partition.index), []))
+            if segments := swapped.get((str(partition.topic.topic_id), partition.index)):
+                await self._change_log(partition, partial(self._swap_into, partition, segments))
         self._swapped_read = read
 
     def _swap_into(self, partition: Partition, segments: Sequence[RewrittenSegment]) -> None:
@@ -232,6 +239,8 @@ class PartitionReporter:
     async def _compare_with(
         self, partitions: Mapping[TopicPartition, Partition], published: Iterable[SegmentRow]
     ) -> None:
+        # After reading Delta, so that the logs have every segment it names.
+        await self._take_swapped(list(self._partitions.values()))
         unread = await self._run_blocking(lambda: self._compare(partitions, published))
         self._unread |= self._led_of(unread)
 
@@ -243,7 +252,7 @@ class PartitionReporter:
             return
         names = {topic for topic, _ in compared}
         try:
-            await self._run_blocking(lambda: self.take_published(self._store.load_partitions()))
+            await self.take_published(self._store.load_partitions)
             published = await self._run_blocking(
                 lambda: self._store.load_segments(names.pop() if len(names) == 1 else None)
             )
@@ -263,9 +272,6 @@ class PartitionReporter:
 
         Return the partitions whose segments cannot be read now.
         """
-        self._take_swapped(
-            list(self._partitions.values())
-        )  # after reading Delta, so that the logs have every segment it names
         rows: dict[PartitionId[str], list[SegmentRow]] = {}
         for row in published:
             rows.setdefault((row.topic_id, row.partition), []).append(row)
@@ -381,12 +387,3 @@ class _Segments:
 def _may_have_segments(partition: Partition) -> bool:
     """Return whether a partition is not a new one."""
     return partition.leader_epoch > 0 or bool(partition.log.sealed_base_offsets)
-
-
-def _begin_at(partition: Partition, offset: int) -> None:
-    """Move a log's start to `offset`. Blocking. A failure is only logged, because Delta still has the log start."""
-    try:
-        partition.log.delete_records_before(offset)
-        logger.info("log start raised by a job partition=%s offset=%d", partition.name, offset)
-    except KafkaLakeError as error:
-        logger.error("log start not raised partition=%s offset=%d error=%s", partition.name, offset, error)

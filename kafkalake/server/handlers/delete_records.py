@@ -8,6 +8,7 @@ A topic with `delete.protected` keeps its records: POLICY_VIOLATION, which Kafka
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from kafkalake.broker.admin.topic_plans import check_not_protected
@@ -66,7 +67,7 @@ async def _delete(
             raise InvalidTopicError(f"records of the internal topic {name} cannot be deleted")
         check_not_protected(topic)
         partition = topic.leader(asked.partition_index)
-        start = await broker.run_blocking(lambda: delete_records(partition, asked.offset))
+        start = await partition.change_log(broker.run_blocking, partial(delete_records, partition, asked.offset))
         broker.moved(partition)
     except KafkaError as error:
         return as_value(error)

@@ -14,9 +14,10 @@ import pytest
 from manual_clock import ManualClock
 from metadata.metadata_rows import segment_row
 
+from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.publishing.partitions import PartitionReporter
 from kafkalake.cluster.image import NO_LEADER
-from kafkalake.errors import KafkaStorageError
+from kafkalake.errors import KafkaError, KafkaStorageError
 from kafkalake.metadata.tables.schemas import SegmentRow
 
 REGISTERED = SimpleNamespace(leader=0, replicas=(0, 1), isr=(0, 1))
@@ -34,7 +35,10 @@ SEALED: Any = SimpleNamespace(
     max_timestamp=2,
     sealed_at_ms=3,
 )
-REWRITTEN = SimpleNamespace(topic_id=str(TOPIC.topic_id), partition=0, base_offset=0, next_offset=10, generation=1)
+REWRITTEN = [
+    SimpleNamespace(topic_id=str(TOPIC.topic_id), partition=index, base_offset=0, next_offset=10, generation=1)
+    for index in (0, 1)
+]
 
 
 class Log:
@@ -88,7 +92,7 @@ class Store:
 
     def load_swapped(self, since: object) -> Any:
         self._swapped_at -= 1
-        return SimpleNamespace(position="now", rows=[REWRITTEN]) if self._swapped_at < 0 and since is None else None
+        return SimpleNamespace(position="now", rows=REWRITTEN) if self._swapped_at < 0 and since is None else None
 
     def load_segments(self, topic: str | None = None) -> list[Any]:
         return list(self.segments)
@@ -104,8 +108,23 @@ async def run_blocking(work: Callable[[], Any]) -> Any:
     return work()
 
 
+class _Partition:
+    change_log: Any = Partition.change_log
+    removed: Any = Partition.removed
+
+    def __init__(self, index: int, *failures: Exception) -> None:
+        self.topic: Any = TOPIC
+        self.index, self.leader_epoch, self.name = index, 1, f"clicks-{index}"
+        self.log = Log(*failures)
+        self.refusal: KafkaError | None = None
+        self.under_way = set[Any]()
+
+    def forget_tail(self) -> None:
+        pass
+
+
 def new_partition(*failures: Exception, index: int = 0) -> Any:
-    return SimpleNamespace(topic=TOPIC, index=index, log=Log(*failures), leader_epoch=1, name=f"clicks-{index}")
+    return _Partition(index, *failures)
 
 
 def test_a_log_start_that_a_job_raised_is_taken_by_who_leads_from_now_on() -> None:
@@ -243,7 +262,7 @@ def test_what_was_rewritten_to_segments_that_a_log_refuses_is_published_again() 
         await asyncio.sleep(0)
         assert not reporter.changes.report().sealed
         store.segments = ()
-        partition.log.refused = (REWRITTEN,)
+        partition.log.refused = (REWRITTEN[0],)
         for _ in range(2):
             await look()
             await asyncio.sleep(0)
