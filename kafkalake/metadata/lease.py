@@ -28,7 +28,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from kafkalake.errors import KafkaStorageError, LeaseHeldError
 from kafkalake.metadata import paths, reserve
 from kafkalake.metadata.changes import held_sentence
 from kafkalake.metadata.lock_file import (
+    Candidate,
     Machine,
     is_at,
     open_lock_file,
@@ -199,6 +200,10 @@ def acquire(
             if decision in (Decision.TAKE, Decision.TAKE_OVER):
                 row = _new_row(lake, broker_id, host, port, clock.now_ms(), lease_ms, machine, current)
                 reserve.give_back(paths.reserve_path(lake, broker_id))
+                if decision is Decision.TAKE:
+                    # A kill before the lock file names the new row costs the next start no lease.
+                    replaced = "" if current is None else current.lease_id
+                    write_holder(descriptor, Candidate(**asdict(row), replaces=replaced), sync=True)
                 acquired_ms = clock.elapsed_ms()
                 # The holder has renewed or another candidate was faster: look again.
                 with contextlib.suppress(LeaseHeldError):

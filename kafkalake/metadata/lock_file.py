@@ -30,6 +30,13 @@ _FLOCK_AGAIN_S = 0.02
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate(BrokerRow):
+    """The row that a process is about to commit, in place of that of the lease `replaces`, whose process has ended."""
+
+    replaces: str = ""
+
+
 @dataclass(frozen=True)
 class Machine:
     """The identity of a machine. `boot_id`: in hexadecimal, None if unknown.
@@ -50,11 +57,18 @@ class Machine:
         """Return whether a free lock file with content `holder` proves that the process of `row` has ended.
 
         It must be the lock of that process (a removed file would be recreated without it), and one that it would still hold: from
-        the same kernel, or on a file system that no other running kernel can mount.
+        the same kernel, or on a file system that no other running kernel can mount. That of a candidate which was killed before it
+        replaced the row says that the process had ended, and a free lock that the candidate has.
         """
-        if holder is None or holder.lease_id != row.lease_id:
+        if holder is None:
             return False
-        return self.alone or (row.boot_id is not None and row.boot_id == self.boot_id)
+        if isinstance(holder, Candidate) and holder.replaces == row.lease_id:
+            boot_id = holder.boot_id
+        elif holder.lease_id == row.lease_id:
+            boot_id = row.boot_id
+        else:
+            return False
+        return self.alone or (boot_id is not None and boot_id == self.boot_id)
 
 
 def running_brokers(lake: Path, rows: Iterable[BrokerRow], now_ms: int) -> frozenset[int]:
@@ -174,10 +188,11 @@ def write_holder(descriptor: int, row: BrokerRow | None, *, sync: bool = False) 
 
 def read_holder(descriptor: int) -> BrokerRow | None:
     """Return the row in the lock file, or None if it is empty or being written."""
-    names = {each.name for each in fields(BrokerRow)}
     try:
         found = json.loads(os.pread(descriptor, 65_536, 0))
-        return BrokerRow(**{name: value for name, value in found.items() if name in names})
+        kind = Candidate if "replaces" in found else BrokerRow
+        names = {each.name for each in fields(kind)}
+        return kind(**{name: value for name, value in found.items() if name in names})
     except (ValueError, TypeError, AttributeError):
         return None
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -21,8 +22,8 @@ from kafkalake.errors import KafkaStorageError, LakeError, LeaseHeldError
 from kafkalake.metadata import lease, paths, reserve
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.lease import Decision, decide
-from kafkalake.metadata.lock_file import Machine
-from kafkalake.metadata.tables.schemas import BROKERS_SCHEMA, to_table
+from kafkalake.metadata.lock_file import Candidate, Machine
+from kafkalake.metadata.tables.schemas import BROKERS_SCHEMA, BrokerRow, to_table
 from kafkalake.ownership import Ownership
 
 DEADLINE_S = 60
@@ -92,6 +93,12 @@ def acquire(
     return lease.acquire(store, lake, 0, "127.0.0.1", 9092, clock, machine=machine, wait_ms=wait_ms, sleep=sleep)
 
 
+def kill(held: lease.Lease) -> None:
+    """End a holder as SIGKILL does."""
+    os.close(held._descriptor)
+    held._descriptor = -1
+
+
 def test_an_acquired_lease_is_in_the_table_with_all_that_finds_its_holder(
     store: MemoryMetadataStore, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -102,6 +109,78 @@ def test_an_acquired_lease_is_in_the_table_with_all_that_finds_its_holder(
     assert row.lease_expires_at_ms == NOW_MS + lease.LEASE_MS
     assert held.renew_interval_ms == lease.LEASE_MS // 3
     held.release()
+
+
+class Killed(BaseException):
+    """Ends an acquisition as SIGKILL ends the process: the lock is free, and nothing is cleared up."""
+
+
+def kill_at_commit(store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch, *, is_committed: bool) -> None:
+    """Kill the next process that acquires a lease before or right after its row is committed."""
+    acquire_broker = store.acquire_broker
+
+    def killed(row: BrokerRow, replacing: BrokerRow | None) -> None:
+        monkeypatch.setattr(store, "acquire_broker", acquire_broker)
+        if is_committed:
+            acquire_broker(row, replacing)
+        raise Killed
+
+    monkeypatch.setattr(store, "acquire_broker", killed)
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+@pytest.mark.parametrize("kills", [(False,), (True,), (True, True), (False, True), (True, False)])
+def test_a_process_that_is_killed_as_it_takes_a_lease_is_replaced_at_once(
+    store: MemoryMetadataStore,
+    clock: ManualClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kills: tuple[bool, ...],
+    has_run: bool,
+) -> None:
+    """Before or after its row is committed, also if there was a process before it, which was killed too."""
+    if has_run:
+        kill(acquire(store, tmp_path, clock))
+    for is_committed in kills:
+        kill_at_commit(store, monkeypatch, is_committed=is_committed)
+        with pytest.raises(Killed):
+            acquire(store, tmp_path, clock)
+    held = acquire(store, tmp_path, clock)
+    assert not held.took_over
+    held.renew()
+    kill(held)
+    acquire(store, tmp_path, clock).release()
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_who_is_killed_as_it_takes_a_lease_over_proves_nothing_of_a_holder_that_may_still_run(
+    store: MemoryMetadataStore,
+    clock: ManualClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_committed: bool,
+) -> None:
+    theirs = acquire(store, tmp_path / "there", clock, THERE)
+    kill_at_commit(store, monkeypatch, is_committed=is_committed)
+    with pytest.raises(Killed):
+        acquire(store, tmp_path / "here", clock, wait_ms=2 * lease.LEASE_MS)
+    with pytest.raises(LeaseHeldError):
+        acquire(store, tmp_path / "here", clock)
+    assert acquire(store, tmp_path / "here", clock, wait_ms=2 * lease.LEASE_MS).took_over
+    theirs.release()
+
+
+@pytest.mark.parametrize(
+    ("machine", "proves"),
+    [(HERE, True), (THERE, False), (Machine("there", None, alone=True), True), (Machine("there", None), False)],
+)
+def test_a_candidate_proves_the_end_of_who_was_before_it_where_it_would_hold_the_lock(
+    machine: Machine, proves: bool
+) -> None:
+    candidate = Candidate(**asdict(broker_row(lease_id="new", boot_id="boot-1")), replaces="old")
+    assert machine.proves_end_of(broker_row(lease_id="old", boot_id="boot-0"), candidate) is proves
+    assert machine.proves_end_of(broker_row(lease_id="new", boot_id="boot-1"), candidate) is proves
+    assert not machine.proves_end_of(broker_row(lease_id="another", boot_id="boot-1"), candidate)
 
 
 def test_a_renewed_lease_expires_later_and_may_name_the_port_that_is_known_now(
