@@ -24,16 +24,16 @@ from kafkalake.record import layout as at
 from kafkalake.record.arrays import Int64s
 from kafkalake.storage.producer_state import AbortedTransaction
 
-_ENTRY = struct.Struct("<qqqqI")
-ENTRY_BYTES = _ENTRY.size + 4
+_BODY = struct.Struct("<qqqqI")
+_ENTRY = struct.Struct("<qqqqII")
+ENTRY_BYTES = _ENTRY.size
 _SEAL = -1
 _READ_ENTRIES = 100
-_DAMAGED = "the checksum of an aborted transaction does not match"
 
 
 def encode_aborted(aborted: AbortedTransaction, number: int) -> bytes:
     """Return the 40 bytes of an entry."""
-    body = _ENTRY.pack(*aborted, number)
+    body = _BODY.pack(*aborted, number)
     return body + crc32c(body).to_bytes(4, "little")
 
 
@@ -57,12 +57,12 @@ def decode_aborted(data: bytes, path: str, *, sealed: bool) -> list[AbortedTrans
 
     Raise `CorruptSegmentError` with `path` and the position on damage.
     """
+    whole = len(data) - len(data) % ENTRY_BYTES
     entries: list[AbortedTransaction] = []
-    for position in range(0, len(data) - len(data) % ENTRY_BYTES, ENTRY_BYTES):
-        entry = _decode_entry(data[position : position + ENTRY_BYTES], len(entries), path)
+    for entry in _decode(data[:whole], 0, path):
         if entry.producer_id == _SEAL:
-            if position + ENTRY_BYTES != len(data):
-                raise CorruptSegmentError(path, position + ENTRY_BYTES, "there are bytes after the last entry")
+            if (len(entries) + 1) * ENTRY_BYTES != len(data):
+                raise _trailing(path, (len(entries) + 1) * ENTRY_BYTES)
             return entries
         entries.append(entry)
     if sealed:
@@ -79,32 +79,39 @@ def read_aborted(
     many steps as the number of entries has bits. Raise as `decode_aborted`, of what is read.
     """
 
-    def entry_at(number: int) -> AbortedTransaction:
-        return _decode_entry(read(number * ENTRY_BYTES, ENTRY_BYTES), number, path)
+    def entries(number: int, count: int) -> Iterator[AbortedTransaction]:
+        data = read(number * ENTRY_BYTES, count * ENTRY_BYTES)
+        if len(data) < count * ENTRY_BYTES:
+            raise _cut_short(path, number * ENTRY_BYTES + len(data))
+        return _decode(data, number, path)
 
     count, torn = divmod(size, ENTRY_BYTES)
-    if count and entry_at(count - 1).producer_id == _SEAL:
+    if count and next(entries(count - 1, 1)).producer_id == _SEAL:
         count -= 1
     elif sealed:
         raise _cut_short(path, size)
     if sealed and torn:
-        raise CorruptSegmentError(path, size - torn, "there are bytes after the last entry")
-    begin = bisect_left(range(count), from_offset, key=lambda number: entry_at(number).last_offset)
+        raise _trailing(path, size - torn)
+    begin = bisect_left(range(count), from_offset, key=lambda number: next(entries(number, 1)).last_offset)
     for number in range(begin, count, _READ_ENTRIES):
-        data = read(number * ENTRY_BYTES, min(_READ_ENTRIES, count - number) * ENTRY_BYTES)
-        for each in range(len(data) // ENTRY_BYTES):
-            yield _decode_entry(data[each * ENTRY_BYTES : (each + 1) * ENTRY_BYTES], number + each, path)
+        yield from entries(number, min(_READ_ENTRIES, count - number))
 
 
-def _decode_entry(data: bytes, number: int, path: str) -> AbortedTransaction:
-    body = data[: _ENTRY.size]
-    if len(data) < ENTRY_BYTES or int.from_bytes(data[_ENTRY.size :], "little") != crc32c(body):
-        raise CorruptSegmentError(path, number * ENTRY_BYTES, _DAMAGED)
-    *fields, found = _ENTRY.unpack(body)
-    if found != number:
-        raise CorruptSegmentError(path, number * ENTRY_BYTES, _DAMAGED)
-    return AbortedTransaction(*fields)
+def _decode(data: bytes, number: int, path: str) -> Iterator[AbortedTransaction]:
+    """Yield whole entries, the first of which is to have that number. Raise `CorruptSegmentError` at one that is damaged."""
+    begin = number * ENTRY_BYTES
+    for position, (*fields, found, checksum) in zip(
+        range(0, len(data), ENTRY_BYTES), _ENTRY.iter_unpack(data), strict=True
+    ):
+        if checksum != crc32c(data[position : position + _BODY.size]) or found != number:
+            raise CorruptSegmentError(path, begin + position, "the checksum of an aborted transaction does not match")
+        yield AbortedTransaction(*fields)
+        number += 1
 
 
 def _cut_short(path: str, size: int) -> CorruptSegmentError:
     return CorruptSegmentError(path, size, "the index of aborted transactions is cut short")
+
+
+def _trailing(path: str, position: int) -> CorruptSegmentError:
+    return CorruptSegmentError(path, position, "there are bytes after the last entry")
