@@ -67,6 +67,8 @@ class Generation:
         self._pending: set[str] = set()
         self._awaited_syncs: set[str] = set()
         self._initial_wait: InitialWait | None = None
+        self._awaits_first_join = False
+        """Whether the time of a join round is up, which nobody has joined: it begins again with the first."""
 
     # Queries
 

@@ -249,6 +249,9 @@ class JoinRound(Generation):
     def _maybe_complete_join(self) -> None:
         if self._initial_wait is None and self._all_joined():
             self._complete_join()
+        elif self._awaits_first_join and self.roster.joining:
+            self._awaits_first_join = False
+            self.decisions.append(SetTimer(JOIN_TIMER, self.roster.rebalance_timeout_ms))
 
     def _join_time_is_up(self) -> None:
         if self.state is not ClassicState.PREPARING_REBALANCE:
@@ -262,13 +265,18 @@ class JoinRound(Generation):
             self._complete_join()
 
     def _complete_join(self) -> None:
-        """End the join round and remove members that did not rejoin (static members stay until their session expires)."""
+        """End the join round and remove members that did not rejoin (static members stay until their session expires).
+
+        A round that only static members could have joined goes on without a limit until the first of them joins, or their
+        sessions expire. Apache Kafka begins the time again and again: at each millisecond if it is 0, as clients may say.
+        """
         self._initial_wait = None
+        self._awaits_first_join = False
         self.decisions.append(CancelTimer(JOIN_TIMER))
         for member in [m for m in self.roster if m.joining is None and m.group_instance_id is None]:
             self._remove(member)
         if len(self.roster) and not self.roster.elect_joined_leader():
-            self.decisions.append(SetTimer(JOIN_TIMER, self.roster.rebalance_timeout_ms))
+            self._awaits_first_join = True
             return
         self.generation_id += 1
         self._awaited_syncs.clear()

@@ -6,7 +6,7 @@ import pytest
 from broker.groups.scenario import DELAY_MS, REBALANCE_MS, SESSION_MS, Scenario, protocols
 
 from kafkalake.broker.groups.classic_description import describe, summary
-from kafkalake.broker.groups.classic_state import ClassicState
+from kafkalake.broker.groups.classic_state import JOIN_TIMER, ClassicState
 from kafkalake.broker.groups.records import GroupRecord
 from kafkalake.broker.groups.requests import LeavingMember
 from kafkalake.errors import (
@@ -610,6 +610,23 @@ def test_a_round_of_static_members_that_none_of_them_joins_goes_on_until_their_s
     assert s.group.state is ClassicState.PREPARING_REBALANCE
     s.advance(SESSION_MS)
     assert s.group.state is ClassicState.EMPTY
+
+
+def test_a_round_that_nobody_has_joined_in_its_time_has_no_timer_until_the_first_does() -> None:
+    s = Scenario()
+    s.stable("one", "two", "three")
+    rebalance_ms = 2_000
+    for each in s.group.roster:
+        each.rebalance_timeout_ms = rebalance_ms
+    s.group.leave([LeavingMember("", "three")])
+    s.run()
+    s.advance(rebalance_ms)
+    assert JOIN_TIMER not in s.timers
+    waiter = s.join(group_instance_id="one", rebalance_timeout_ms=rebalance_ms)
+    s.advance(rebalance_ms - 1)
+    assert waiter not in s.replies
+    s.advance(1)
+    assert s.joined(waiter).generation_id == 2
 
 
 def test_of_two_incarnations_before_the_first_is_written_the_second_stays() -> None:
