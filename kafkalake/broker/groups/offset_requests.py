@@ -1,19 +1,18 @@
-"""Requests about committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, DeleteGroups; and their expiry.
+"""Requests about committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, DeleteGroups.
 
 A commit is checked against its group, written, and answered when it is durable. Reads see only durable offsets. Results of
 commits and deletions are one error class (None: none) per partition or group, which handlers copy into the shape of their
-version. Source: Kafka protocol guide; KIP-211 (expiry), KIP-447 (transactions), KIP-496 (OffsetDelete).
+version. Source: Kafka protocol guide; KIP-447 (transactions), KIP-496 (OffsetDelete).
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.groups.consumer import ConsumerGroup
@@ -28,7 +27,6 @@ from kafkalake.broker.groups.records import (
 )
 from kafkalake.broker.groups.requests import NO_GENERATION
 from kafkalake.broker.groups.table import GroupEntry
-from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.config.setting import LONG_MAX
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
@@ -47,9 +45,6 @@ from kafkalake.topic_partition import TopicPartition
 
 PartitionErrors: TypeAlias = dict[TopicPartition, ErrorClass | None]
 GroupErrors: TypeAlias = dict[str, ErrorClass | None]
-
-STALE_RETRY_MS = 1_000
-"""Delay before the removal of deleted topics' offsets is retried after a failure."""
 
 OFFSETS_MAX = 10_000
 """Maximum number of offsets in one commit, which is one journal batch."""
@@ -97,7 +92,8 @@ class OffsetRequests:
         self._table = coordinator.table
         self._config = coordinator.config
         self._topic_of = topic_of
-        self._retrying = False
+        self._committing: dict[str, int] = {}
+        """Group id -> number of its commits that are being written to the journal."""
 
     # Committing
 
@@ -127,7 +123,18 @@ class OffsetRequests:
         except KafkaError as error:
             written(type(error))
             return
-        self._coordinator.write(partition, self._records(request, accepted), written, request.producer)
+        committing, group_id = self._committing, request.group_id
+        committing[group_id] = committing.get(group_id, 0) + 1
+
+        def settled(error: ErrorClass | None) -> None:
+            left = committing[group_id] - 1
+            if left:
+                committing[group_id] = left
+            else:
+                del committing[group_id]
+            written(error)
+
+        self._coordinator.write(partition, self._records(request, accepted), settled, request.producer)
 
     def _refusal(self, one: OffsetToCommit) -> ErrorClass | None:
         if not self._exists(one.topic, one.partition):
@@ -205,7 +212,7 @@ class OffsetRequests:
         for key in entry.offsets.committed_keys() if partitions is None else partitions:
             try:
                 committed = entry.offsets.fetch(key, require_stable=require_stable)
-                found[key] = None if committed is None or self._is_stale(key[0], committed) else committed
+                found[key] = None if committed is None or self.is_stale(key[0], committed) else committed
             except KafkaError as error:
                 found[key] = type(error)
         return found
@@ -236,7 +243,7 @@ class OffsetRequests:
         def written(error: ErrorClass | None) -> None:
             reply({key: error if refusal is None else refusal for key, refusal in results.items()})
 
-        self._write_all(partition, _tombstones(entry, gone), written)
+        self._write_all(partition, tombstones(entry, gone), written)
 
     def delete_groups(self, group_ids: Sequence[str], reply: Callable[[GroupErrors], None]) -> None:
         """Handle DeleteGroups: delete empty groups with all their offsets."""
@@ -260,41 +267,19 @@ class OffsetRequests:
             except KafkaError as error:
                 done(group_id, type(error))
                 continue
-            self._delete_group(entry, partial(done, group_id))
+            self.delete_group(entry, partial(done, group_id))
 
-    # Offsets of deleted topics
+    # For `OffsetRemoval`
 
-    def delete_stale(self, names: Collection[str] | None = None) -> None:
-        """Delete the offsets of deleted topics, even if a new topic has the name now.
-
-        names: topics created or deleted (None: check all). Offsets in open transactions are deleted too. A failed write is retried.
-        """
-        for entry in self._table:
-            call_isolated(CallbackLoop.COORDINATED, self._delete_stale_of, entry, names)
-
-    def _delete_stale_of(self, entry: GroupEntry, names: Collection[str] | None) -> None:
-        gone = [key for key in entry.offsets.known_keys(names) if self._has_stale(entry, key)]
-        if gone:
-            self._write_all(entry.partition, _tombstones(entry, gone), self._tried)
-
-    def _has_stale(self, entry: GroupEntry, key: TopicPartition) -> bool:
-        """Return whether all offsets of a partition, committed and pending, belong to earlier topics of that name."""
-        return all(self._is_stale(key[0], committed) for committed in entry.offsets.all_of(key))
-
-    def _is_stale(self, name: str, committed: CommittedOffset) -> bool:
+    def is_stale(self, name: str, committed: CommittedOffset) -> bool:
         """Return whether an offset belongs to an earlier topic of that name."""
         return not is_committed_to(committed, self._topic_of(name))
 
-    def _tried(self, error: ErrorClass | None) -> None:
-        if error is not None and not self._retrying:
-            self._retrying = True
-            self._coordinator.timers.schedule(STALE_RETRY_MS, self._try_again)
+    def is_committing(self, group_id: str) -> bool:
+        """Return whether offsets of the group are on their way to the journal."""
+        return group_id in self._committing
 
-    def _try_again(self) -> None:
-        self._retrying = False
-        self.delete_stale()
-
-    def _delete_group(self, entry: GroupEntry, written: Callable[[ErrorClass | None], None]) -> None:
+    def delete_group(self, entry: GroupEntry, written: Callable[[ErrorClass | None], None]) -> None:
         """Delete a group. It accepts no requests meanwhile and is restored if the write fails."""
 
         def deleted(error: ErrorClass | None) -> None:
@@ -304,7 +289,7 @@ class OffsetRequests:
 
         entry.group.die(CoordinatorNotAvailableError)
         self._coordinator.effects.run(entry)
-        offsets = _tombstones(entry, entry.offsets.known_keys())
+        offsets = tombstones(entry, entry.offsets.known_keys())
         records: list[Record] = [*offsets, *entry.group.tombstones()]
         self._write_all(entry.partition, records, deleted)
 
@@ -325,36 +310,11 @@ class OffsetRequests:
 
         next_batch(None)
 
-    # Expiry
 
-    def start_expiry(self, scheduler: Scheduler) -> None:
-        """Check for expired offsets every `offsets.retention.check.interval.ms` from now on."""
-        scheduler.every("expiry of offsets", lambda: self._config.offsets_retention_check_interval_ms, self.expire)
-
-    def expire(self) -> None:
-        """Delete expired offsets, and groups without members and offsets."""
-        now_ms = self._coordinator.clock.now_ms()
-        for entry in self._table:
-            call_isolated(CallbackLoop.COORDINATED, self._expire, entry, now_ms)
-
-    def _expire(self, entry: GroupEntry, now_ms: int) -> None:
-        gone = entry.offsets.expired(entry.group.expiry, now_ms, self._config.offsets_retention_ms)
-        if len(gone) == len(entry.offsets) and not entry.offsets.has_pending and entry.group.is_vacant:
-            if not entry.written and not gone:
-                self._table.forget(entry)  # the journal has no record of it
-            else:
-                self._delete_group(entry, _nobody_waits)
-        else:
-            self._write_all(entry.partition, _tombstones(entry, gone), _nobody_waits)
-
-
-def _tombstones(entry: GroupEntry, keys: Iterable[TopicPartition]) -> list[OffsetRecord]:
+def tombstones(entry: GroupEntry, keys: Iterable[TopicPartition]) -> list[OffsetRecord]:
+    """Return the records that remove a group's offsets."""
     return [OffsetRecord(entry.group.group_id, topic, partition, None) for topic, partition in keys]
 
 
 def _batches(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
     return (records[start : start + RECORDS_PER_BATCH] for start in range(0, len(records), RECORDS_PER_BATCH))
-
-
-def _nobody_waits(error: ErrorClass | None) -> None:
-    """Ignore the result: the next check retries."""

@@ -8,7 +8,7 @@ changes nothing. Source: KIP-98 (transactional offsets), KIP-211 (expiry), KIP-4
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -115,16 +115,23 @@ class GroupOffsets:
             return []
         return [key for key, (value, position) in ended.items() if self.commit(key, value, position)]
 
-    def expired(self, rule: ExpiryRule, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-        """Return the partitions whose offset has expired, except those that an open transaction may change."""
+    def expired(
+        self, rule: ExpiryRule, now_ms: int, retention_ms: int, among: Iterable[TopicPartition] | None = None
+    ) -> list[TopicPartition]:
+        """Return the partitions whose offset has expired, except those that an open transaction may change.
+
+        among: the partitions to be looked at, None: all.
+        """
         if rule.subscribed is None:
             return []
+        known = self._committed
         return [
             key
-            for key, (committed, _) in self._committed.items()
-            if key[0] not in rule.subscribed
+            for key in (known if among is None else among)
+            if key in known
+            and key[0] not in rule.subscribed
             and not self._pending_of[key]
-            and _is_expired(committed, rule.empty_since_ms, now_ms, retention_ms)
+            and _is_expired(known[key].committed, rule.empty_since_ms, now_ms, retention_ms)
         ]
 
 

@@ -22,6 +22,7 @@ from kafkalake.broker.groups.consumer_topics import TopicOfGroup, Topics
 from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.group_settings import GroupSettings
 from kafkalake.broker.groups.lowest_offsets import CommittedOffsets, GroupPeers
+from kafkalake.broker.groups.offset_removal import OffsetRemoval
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetRequests
 from kafkalake.broker.groups.published import changed_offset
 from kafkalake.broker.groups.table import ChangedOffset
@@ -69,6 +70,7 @@ class GroupService:
         self.consumers = ConsumerGroups(self.coordinator)
         self.committed = CommittedOffsets(host.broker_id, host.topics, self.coordinator.table, host.group_peers)
         self.offsets = OffsetRequests(self.coordinator, lambda name: self._topics_now().get(name))
+        self._removal = OffsetRemoval(self.coordinator, self.offsets)
         self.journal = JournalLifecycle(
             GROUP_JOURNAL,
             config.offsets_topic_segment_bytes,
@@ -78,7 +80,7 @@ class GroupService:
             self.coordinator.journaled,
             self._published,
             self._write_again,
-            self.offsets.delete_stale,
+            self._removal.delete_stale,
         )
         self._topics: Topics | None = None
 
@@ -88,8 +90,8 @@ class GroupService:
         Lost records cost group state (members rejoin) and offsets that Delta does not have.
         """
         await self.journal.start()
-        self.offsets.delete_stale()
-        self.offsets.start_expiry(self._host.scheduler)
+        self._removal.delete_stale()
+        self._removal.start_expiry(self._host.scheduler)
 
     def stop(self) -> None:
         """Stop serving, see `JournalLifecycle.stop`."""
@@ -101,9 +103,9 @@ class GroupService:
         return Published(map(changed_offset, committed.rows), committed.positions)
 
     def topics_changed(self, names: Sequence[str]) -> None:
-        """Handle topics that were created, deleted or extended by partitions. It takes time by all offsets of all groups."""
+        """Handle topics that were created, deleted or extended by partitions."""
         self._topics = None
-        self.offsets.delete_stale(frozenset(names))
+        self._removal.delete_stale(frozenset(names))
         self.consumers.topics_changed(names)
 
     def _topics_now(self) -> Topics:

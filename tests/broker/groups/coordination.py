@@ -17,6 +17,7 @@ from kafkalake.broker.groups.consumer_coordinator import ConsumerGroups
 from kafkalake.broker.groups.consumer_requests import HeartbeatRequest, HeartbeatResult
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.coordinator import GroupCoordinator
+from kafkalake.broker.groups.offset_removal import OffsetRemoval
 from kafkalake.broker.groups.offset_requests import (
     CommitRequest,
     GroupErrors,
@@ -129,6 +130,7 @@ class Cluster:
         )
         self.consumers = ConsumerGroups(self.coordinator)
         self.offsets = OffsetRequests(self.coordinator, lambda topic: self.topics.get(topic))
+        self.removal = OffsetRemoval(self.coordinator, self.offsets)
         for partition, batches in self.journal.batches.items():
             begin = 0 if published is None else published.resume_at[partition]
             rows = () if published is None else published.rows

@@ -156,10 +156,10 @@ def test_an_empty_group_goes_with_its_last_offset() -> None:
     c.beat("g", "a", 0)
     c.commit("g", one(1), member_id="a", generation_id=1)
     c.advance(2_000)
-    c.offsets.expire()
+    c.removal.expire()
     assert c.fetched("g") == {KEY: 1}, "its topic is read"
     c.beat("g", "a", -1)
-    c.offsets.expire()
+    c.removal.expire()
     assert listed(c) == []
 
 

@@ -428,7 +428,7 @@ def test_offsets_of_a_deleted_topic_are_gone() -> None:
     c = Cluster()
     c.commit("g", one(1), one(1, 0, "views"))
     del c.topics["views"]
-    c.offsets.delete_stale(["views"])
+    c.removal.delete_stale(["views"])
     c.start()
     assert c.fetched("g") == {KEY: 1}
 
@@ -443,7 +443,7 @@ def test_a_topic_created_again_inherits_no_offset_of_the_one_before() -> None:
     assert set(c.fetched("g").values()) == {None}  # at once, before the journal has it
     c.commit("g", one(9))
     c.journal.fail_next = KafkaStorageError()
-    c.offsets.delete_stale()
+    c.removal.delete_stale()
     assert c.fetched("g") == {KEY: 9, ("views", 0): None}
     c.advance(1_000)
     assert c.fetched("g") == {KEY: 9}
@@ -458,7 +458,7 @@ def test_offsets_without_a_topic_id_count_unless_they_are_older_than_the_topic()
     records = [OffsetRecord("g", topic, 0, CommittedOffset(5, committed_at_ms=999)) for topic in ("clicks", "views")]
     c.coordinator.write(c.coordinator.table.check("g"), records, lambda error: None)
     c.start()
-    c.offsets.delete_stale()
+    c.removal.delete_stale()
     assert c.fetched("g") == {KEY: 5}
 
 
@@ -469,10 +469,10 @@ def test_an_empty_groups_offsets_expire_with_the_group() -> None:
     c.advance(2 * SESSION_MS)
     assert c.coordinator.describe_group("g").state == "Empty"
     c.clock.advance(HOUR_MS - 2 * SESSION_MS)
-    c.offsets.expire()
+    c.removal.expire()
     assert c.fetched("g") == {KEY: 1}
     c.clock.advance(2 * SESSION_MS)
-    c.offsets.expire()
+    c.removal.expire()
     assert c.fetched("g") == {}
     assert c.coordinator.list_groups() == []
     c.start()
@@ -484,7 +484,7 @@ def test_an_active_groups_offsets_of_topics_it_reads_stay() -> None:
     member = c.stable_member("g")
     c.commit("g", one(1), one(1, 0, "views"), member_id=member.member_id, generation_id=1)
     c.clock.advance(2 * HOUR_MS)
-    c.offsets.expire()
+    c.removal.expire()
     assert c.fetched("g") == {KEY: 1}
 
 
@@ -493,17 +493,17 @@ def test_an_old_clients_retention_is_kept_through_a_restart() -> None:
     c.commit("g", one(1), retention_ms=HOUR_MS)
     c.start()
     c.clock.advance(HOUR_MS - 1)
-    c.offsets.expire()
+    c.removal.expire()
     assert c.fetched("g") == {KEY: 1}
     c.clock.advance(1)
-    c.offsets.expire()
+    c.removal.expire()
     assert c.fetched("g") == {}
 
 
 def test_expiry_runs_by_itself_and_forgets_groups_that_nobody_joined() -> None:
     c = Cluster(offsets_retention_check_interval_ms=60_000)
     scheduler = Scheduler(c.clock, NoAlarm())
-    c.offsets.start_expiry(scheduler)
+    c.removal.start_expiry(scheduler)
     c.join("g")
     assert len(c.coordinator.table) == 1
     for _ in range(2):
