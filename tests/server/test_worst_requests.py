@@ -14,6 +14,7 @@ from contract.test_groups_contract import enter, join
 from contract.wire_client import KEYS, WireClient, batch, create_topic, encode, gzipped, produce
 from contract.wire_transactions import TransactionalClient, find_coordinator
 from kafka_reference import Kafkalake
+from waiting import wait_until
 from worst_case import MIB, worst_case
 
 from kafkalake.broker.groups.requests import PROTOCOLS_MAX
@@ -755,3 +756,32 @@ def ask(broker: Kafkalake, frame: bytes) -> None:
         if cost.held_ms <= HELD_MS_MAX:
             return
     raise AssertionError(f"a request of {len(frame) / MIB:.1f} MiB holds the event loop: {held_ms} ms")
+
+
+def test_offsets_of_many_groups_are_published_and_deleted_without_holding_the_broker(broker: Kafkalake) -> None:
+    groups = 250
+    held_ms = []
+    with WireClient(broker.bootstrap_servers, timeout_s=60) as client:
+        for attempt in range(ATTEMPTS):
+            create_topic(client, f"read{attempt}", PARTITIONS)
+            read = {"name": f"read{attempt}", "partitions": offsets(PARTITIONS, PARTITIONS)}
+            with worst_case(broker) as cost:
+                for number in range(groups):
+                    commit = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+                    client.call("OffsetCommit", 8, group_id=f"many{number}", topics=[read], **commit)
+                deleted = {"name": f"read{attempt}", "topic_id": None}
+                removed = end_of_offsets(client) + groups * PARTITIONS
+                client.call("DeleteTopics", 6, topics=[deleted], timeout=30_000)
+                wait_until(lambda end=removed: end_of_offsets(client) >= end, timeout_s=30)
+            held_ms.append(round(cost.held_ms))
+            if cost.held_ms <= HELD_MS_MAX:
+                return
+    raise AssertionError(f"it holds the event loop: {held_ms} ms")
+
+
+def end_of_offsets(client: WireClient) -> int:
+    """The number of records that the journal of the groups has had."""
+    asked = [{"partition_index": each, "current_leader_epoch": -1, "timestamp": -1} for each in range(3)]
+    topics = [{"name": "__consumer_offsets", "partitions": asked}]
+    answer = client.call("ListOffsets", 5, replica_id=-1, isolation_level=0, topics=topics)
+    return sum(each.offset for each in answer.topics[0].partitions)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
@@ -206,6 +206,12 @@ class JournalLifecycle(Generic[E, R, C]):
             return self._coordinator.table.take_changes()
         final, self._final = self._final, Changes((), {})
         return final
+
+    def collect_changes(self) -> Generator[None, None, Changes[C]]:
+        """Return the same in turns, and nothing if `take_changes` or `stop` overtakes it."""
+        if self._final is None:
+            return (yield from self._coordinator.table.collect_changes())
+        return self.take_changes()
 
     def put_back(self, changes: Changes[C]) -> None:
         """Restore `changes` after a failed publish."""

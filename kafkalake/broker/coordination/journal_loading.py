@@ -21,7 +21,7 @@ from kafkalake.broker.coordination.journal_replay import JournalReplay
 from kafkalake.broker.coordination.journal_writer import JournalWriter
 from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator
 from kafkalake.broker.coordination.table import Changed, Shard
-from kafkalake.broker.coordination.waiting import wait_for_call
+from kafkalake.broker.coordination.waiting import TURN_NS, wait_for_call
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaError, as_value
@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 FILL_RECORDS = 500
 READ_BYTES = 256 << 10
 """Bytes read at once in the background."""
-TURN_NS = 5_000_000
 WAIT_S = 5.0
 RETRY_S = 1.0
 RETRY_S_MAX = 30.0

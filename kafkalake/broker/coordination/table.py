@@ -7,7 +7,8 @@ changes are published.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -67,10 +68,14 @@ C_co = TypeVar("C_co", bound=Changed, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Changes(Generic[C_co]):
-    """Changes since the last `take_changes`. `resume_at`: journal partition -> the offset to read on from, once published."""
+    """Changes since the last `take_changes`. `resume_at`: journal partition -> the offset to read on from, once published.
+
+    keys: journal partition -> those of the rows.
+    """
 
     rows: Sequence[C_co]
     resume_at: dict[int, int]
+    keys: Mapping[int, dict[Any, None]] = field(default_factory=dict)
 
 
 class JournaledTable(Generic[E, C]):
@@ -92,7 +97,10 @@ class JournaledTable(Generic[E, C]):
         self._name_error = name_error
         self._entries: dict[str, E] = {}
         self._shards: dict[int, Shard] = {}
-        self._changed: dict[Any, None] = {}
+        self._changed: defaultdict[int, dict[Any, None]] = defaultdict(dict)
+        """Journal partition -> the keys of its rows that Delta lacks."""
+        self._collected: dict[int, dict[Any, None]] = {}
+        """Those that `collect_changes` has taken and not returned yet."""
 
     def __iter__(self) -> Iterator[E]:
         """Iterate over the entries of active partitions."""
@@ -227,32 +235,70 @@ class JournaledTable(Generic[E, C]):
     @property
     def has_changes(self) -> bool:
         """Return whether Delta may lack changes."""
-        return bool(self._changed)
+        return bool(self._changed or self._collected)
 
     def take_changes(self) -> Changes[C]:
         """Return the changes that Delta lacks. After a failed publish, pass them to `put_back`.
 
         Those of a partition that is loading stay, and those of one led elsewhere are left to its leader.
         """
-        changed, self._changed = self._changed, {}
-        rows = []
-        for name, detail in changed:
-            partition = self.partition_of(name)
+        steps = self.collect_changes()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                changes: Changes[C] = stop.value
+                return changes
+
+    def collect_changes(self) -> Generator[None, None, Changes[C]]:
+        """Return the same in turns: each partition as of its own moment, with its position then.
+
+        A call that another one overtakes returns nothing. One that is not taken to its end loses nothing: the next has all of it.
+        """
+        self._merge(self._collected)
+        collected = self._collected = {}
+        loaded = {each: shard for each, shard in self._shards.items() if not shard.loading}
+        positions = {each: self.resume_at(each) for each in loaded if each not in self._changed}
+        rows: dict[int, list[C]] = {}
+        for partition in list(self._changed):
             shard = self._shards.get(partition)
-            if shard is not None and shard.loading:
-                self._changed[name, detail] = None
-            elif shard is not None:
-                rows.append(self._row(name, detail, partition, shard.next_position - 1))
-        return Changes(rows, {each: self.resume_at(each) for each, shard in self._shards.items() if not shard.loading})
+            if shard is not None and shard is not loaded.get(partition):
+                continue
+            collected[partition] = keys = self._changed.pop(partition)
+            if shard is not None:
+                newest, positions[partition] = shard.next_position - 1, self.resume_at(partition)
+                rows[partition] = found = []
+                for name, detail, state in [(name, detail, self._state_of(name, detail)) for name, detail in keys]:
+                    found.append(self._row(name, detail, state, partition, newest))
+                    yield
+                    if self._collected is not collected:
+                        return Changes((), {})
+        self._collected = {}
+        here = {each for each, shard in loaded.items() if self._shards.get(each) is shard}
+        return Changes(
+            [row for each, found in rows.items() if each in here for row in found],
+            {each: position for each, position in positions.items() if each in here},
+            {each: keys for each, keys in collected.items() if each in here},
+        )
 
     def put_back(self, changes: Changes[C]) -> None:
         """Restore `changes` after a failed publish."""
-        self._changed.update((row.key, None) for row in changes.rows)
+        self._merge(changes.keys)
+
+    def _merge(self, keys: Mapping[int, dict[Any, None]]) -> None:
+        for partition, of_partition in keys.items():
+            newer = self._changed.pop(partition, {})
+            of_partition.update(newer)
+            self._changed[partition] = of_partition
 
     def resume_at(self, partition: int) -> int:
         """Return the first journal offset that a coordinator has to read if all changes are published."""
         return self._shards[partition].next_position
 
-    def _row(self, name: str, detail: Any, partition: int, position: int) -> C:
-        """Return the current state of a changed key. `position` is the last journal offset now."""
+    def _state_of(self, name: str, detail: Any) -> Any:
+        """Return the current state of a changed key, a value that does not change."""
+        raise NotImplementedError
+
+    def _row(self, name: str, detail: Any, state: Any, partition: int, position: int) -> C:
+        """Return a state of `_state_of` as a row. `position` is the last journal offset then."""
         raise NotImplementedError

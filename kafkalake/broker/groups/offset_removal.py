@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial
 
 from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.coordination.waiting import TURN_NS
 from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetRequests, tombstones
 from kafkalake.broker.groups.table import GroupEntry
@@ -20,7 +21,6 @@ from kafkalake.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-TURN_NS = 5_000_000
 BATCHES_MAX = 4
 """Maximum number of batches, or deletions of groups, that are being written at a time."""
 RETRY_MS = 1_000

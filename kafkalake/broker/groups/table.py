@@ -17,7 +17,7 @@ from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_records import ConsumerRecord, EpochRecord
 from kafkalake.broker.groups.journal_format import Record
-from kafkalake.broker.groups.offsets import GroupOffsets
+from kafkalake.broker.groups.offsets import GroupOffsets, Positioned
 from kafkalake.broker.groups.records import CommittedOffset, GroupRecord, GroupTombstone, OffsetRecord
 from kafkalake.errors import InvalidGroupIdError
 from kafkalake.topic_partition import TopicPartition
@@ -177,14 +177,14 @@ class GroupTable(JournaledTable[GroupEntry, ChangedOffset]):
             entry = self._entries.get(group_id)
             if entry is not None:
                 for key in entry.offsets.complete(producer_id, committed=committed):
-                    self._changed[group_id, key] = None
+                    self._changed[partition][group_id, key] = None
 
     def _follow_offset(self, partition: int, position: int, record: OffsetRecord, producer_id: int | None) -> None:
         group_id, key = record.group_id, (record.topic, record.partition)
         if record.committed is None:
             entry = self._entries.get(group_id)
             if entry is not None and entry.offsets.remove(key):
-                self._changed[group_id, key] = None
+                self._changed[partition][group_id, key] = None
             return
         entry = self.find_or_create(group_id, partition)
         if producer_id is not None:
@@ -192,7 +192,7 @@ class GroupTable(JournaledTable[GroupEntry, ChangedOffset]):
             transaction.group_ids[group_id] = None
             entry.offsets.commit_pending(producer_id, key, record.committed, position)
         elif entry.offsets.commit(key, record.committed, position):
-            self._changed[group_id, key] = None
+            self._changed[partition][group_id, key] = None
 
     def _follow_classic_end(self, group_id: str) -> None:
         """Apply the end of a classic group: deleted, or replaced by one of the consumer protocol."""
@@ -220,10 +220,14 @@ class GroupTable(JournaledTable[GroupEntry, ChangedOffset]):
 
     # For Delta
 
-    def _row(self, name: str, detail: TopicPartition, partition: int, position: int) -> ChangedOffset:
-        entry = self.find(name)
-        positioned = None if entry is None else entry.offsets.get(detail)
-        committed, position = (None, position) if positioned is None else positioned
+    def _state_of(self, name: str, detail: TopicPartition) -> Positioned | None:
+        entry = self._entries.get(name)
+        return None if entry is None else entry.offsets.get(detail)
+
+    def _row(
+        self, name: str, detail: TopicPartition, state: Positioned | None, partition: int, position: int
+    ) -> ChangedOffset:
+        committed, position = (None, position) if state is None else state
         return ChangedOffset(name, *detail, committed, partition, position)
 
     def resume_at(self, partition: int) -> int:

@@ -98,7 +98,7 @@ class BrokerReports:
 
     async def journal(self, controller_epoch: int, kind: Kind) -> JournalReport:
         self._follow(controller_epoch)
-        report = self._journals[kind].report()
+        report = await self._journals[kind].report()
         self._reached(ReportPoint.JOURNAL_COLLECTED)
         return report
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from kafkalake.broker.coordination.table import Changed, Changes
+from kafkalake.broker.coordination.waiting import in_short_turns
 from kafkalake.broker.groups.published import published_row as published_offset
 from kafkalake.broker.groups.table import ChangedOffset
 from kafkalake.broker.publishing.reports import JournalReport, JournalRow
@@ -32,6 +33,8 @@ class Journaled(Protocol[C]):
 
     def take_changes(self) -> Changes[C]: ...
 
+    def collect_changes(self) -> Generator[None, None, Changes[C]]: ...
+
     def put_back(self, changes: Changes[C]) -> None: ...
 
     async def trim(self, resume_at: Mapping[int, int]) -> None: ...
@@ -46,6 +49,7 @@ class JournalReporter(Generic[C]):
         self._clock = clock
         self._sequence = clock.now_ms()
         self._reported: Changes[C] | None = None
+        self._collecting = asyncio.Lock()
         self._trimming: asyncio.Task[None] | None = None
 
     @property
@@ -53,16 +57,24 @@ class JournalReporter(Generic[C]):
         """Return whether there is anything to report."""
         return self._reported is not None or self._journal.has_changes
 
-    def report(self) -> JournalReport:
-        """Return everything that was not acknowledged."""
-        if self._reported is not None:
-            self._journal.put_back(self._reported)
-        changes = self._reported = self._journal.take_changes()
-        self._sequence += 1
-        now_ms = self._clock.now_ms()
-        rows = [self._row_of(row, now_ms) for row in changes.rows]
-        positions = {row.journal_partition: changes.resume_at[row.journal_partition] for row in changes.rows}
-        return JournalReport(self._sequence, rows, positions)
+    async def report(self) -> JournalReport:
+        """Return everything that was not acknowledged. It is collected in turns: a publish may be behind by very many rows."""
+        async with self._collecting:
+            reported, self._reported = self._reported, None
+            if reported is not None and reported.rows:
+                self._journal.put_back(reported)
+            now_ns = self._clock.monotonic_ns
+            changes = self._reported = await in_short_turns(self._journal.collect_changes(), now_ns)
+            self._sequence += 1
+            return await in_short_turns(self._as_report(changes, self._sequence), now_ns)
+
+    def _as_report(self, changes: Changes[C], sequence: int) -> Generator[None, None, JournalReport]:
+        now_ms, rows, positions = self._clock.now_ms(), [], {}
+        for row in changes.rows:
+            rows.append(self._row_of(row, now_ms))
+            positions[row.journal_partition] = changes.resume_at[row.journal_partition]
+            yield
+        return JournalReport(sequence, rows, positions)
 
     def acknowledge(self, sequence: int) -> None:
         """Forget the last report if it is this one, and trim the journal up to where Delta has it."""

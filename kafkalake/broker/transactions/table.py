@@ -80,7 +80,7 @@ class TransactionTable(JournaledTable[TransactionEntry, ChangedTransaction]):
         if shard is None:
             return  # written while this broker still coordinated it
         shard.passed(position)
-        self._changed[record.transactional_id, None] = None
+        self._changed[partition][record.transactional_id, None] = None
         entry = self.find(record.transactional_id)
         if shard.loading:
             entry = self.find_or_create(record.transactional_id, partition)
@@ -114,6 +114,11 @@ class TransactionTable(JournaledTable[TransactionEntry, ChangedTransaction]):
     def coordinator_epoch(self, partition: int) -> int:
         return self._shards[partition].leader_epoch
 
-    def _row(self, name: str, detail: None, partition: int, position: int) -> ChangedTransaction:
+    def _state_of(self, name: str, detail: None) -> TransactionRecord | None:
         entry = self.find(name)
-        return ChangedTransaction(name, None if entry is None else entry.transaction.current, partition, position)
+        return None if entry is None else entry.transaction.current
+
+    def _row(
+        self, name: str, detail: None, state: TransactionRecord | None, partition: int, position: int
+    ) -> ChangedTransaction:
+        return ChangedTransaction(name, state, partition, position)

@@ -529,3 +529,58 @@ def test_heartbeats_wait_for_others_and_commits_do_not() -> None:
     c.coordinator.flush()
     assert left[0][0].error is None
     assert c.consumers.describe("i").members == ()
+
+
+def test_changes_are_collected_in_turns_and_a_collection_that_is_overtaken_or_given_up_loses_none() -> None:
+    c = Cluster()
+    for number in range(20):
+        c.commit(f"g{number}", one(1), one(1, 1))
+    table = c.coordinator.table
+    overtaken, given_up = table.collect_changes(), table.collect_changes()
+    for _ in range(5):
+        next(overtaken)
+    c.commit("g0", one(2))
+    for _ in range(30):
+        next(given_up)
+    with pytest.raises(StopIteration) as nothing:
+        next(overtaken)
+    assert (nothing.value.value.rows, nothing.value.value.resume_at) == ((), {})
+    given_up.close()
+    assert table.has_changes
+    c.commit("g1", one(3))
+    changes = table.take_changes()
+    assert len(changes.rows) == 40
+    assert changes.resume_at == c.journal.ends
+    c.start(published=changes)
+    assert [c.fetched(f"g{number}")[KEY] for number in range(3)] == [2, 3, 1]
+
+
+def test_a_row_of_a_collection_is_never_ahead_of_its_position() -> None:
+    c = Cluster()
+    c.commit("g", one(1), one(1, 1))
+    table = c.coordinator.table
+    steps = table.collect_changes()
+    next(steps)
+    c.commit("g", one(2), one(2, 1))
+    with pytest.raises(StopIteration) as collected:
+        while True:
+            next(steps)
+    changes = collected.value.value
+    assert {row.committed.offset for row in changes.rows if row.committed is not None} == {1}
+    assert all(row.journal_offset < changes.resume_at[row.journal_partition] for row in changes.rows)
+    assert [row.committed.offset for row in table.take_changes().rows if row.committed is not None] == [2, 2]
+
+
+def test_changes_of_a_partition_that_is_given_away_while_they_are_collected_are_left_to_its_next_leader() -> None:
+    c = Cluster()
+    c.commit("g", one(1), one(1, 1))
+    table = c.coordinator.table
+    partition = table.check("g")
+    steps = table.collect_changes()
+    next(steps)
+    c.coordinator.journaled.unload(partition)
+    with pytest.raises(StopIteration) as collected:
+        while True:
+            next(steps)
+    assert collected.value.value.rows == []
+    assert partition not in collected.value.value.resume_at

@@ -7,8 +7,9 @@ import uuid
 import pytest
 from broker.groups.coordination import Cluster
 
+from kafkalake.broker.coordination.waiting import TURN_NS
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
-from kafkalake.broker.groups.offset_removal import BATCHES_MAX, TURN_NS
+from kafkalake.broker.groups.offset_removal import BATCHES_MAX
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetToCommit
 from kafkalake.errors import KafkaStorageError
 
