@@ -30,6 +30,7 @@ from kafkalake.broker.delayed.dead_letters import DeadLetters, Read
 from kafkalake.broker.delayed.due_runs import Entries
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_overs import HandOvers, Target
+from kafkalake.broker.delayed.made_batches import Append, append_made
 from kafkalake.broker.delayed.parked import Parked
 from kafkalake.broker.delayed.queued import HandOver, Queued, parts_to_try, pause_after, take
 from kafkalake.broker.delayed.rows import WaitingRows, delivered_batch
@@ -63,10 +64,6 @@ GONE_AFTER_MS = 30_000
 
 _NONE: Int64s = np.zeros(0, dtype=np.int64)
 _NOWHERE: Target = NOWHERE, -1
-
-
-Append = Callable[[ProducerBatch, Done], None]
-"""Append a batch to the journal, and call back once when the state has followed it, or with the error."""
 
 
 class Delivery:
@@ -186,7 +183,7 @@ class Delivery:
                 self._write_within(GATHER_MS)
 
         self._is_writing = True
-        self._append(make(), written)
+        append_made(self._append, make, written)
 
     def _write_within(self, delay_ms: int) -> None:
         if not self._is_scheduled or delay_ms == GATHER_MS:
@@ -212,7 +209,7 @@ class Delivery:
         if hand_overs or finished:
             self._is_writing = True
             notes = [note(each) for each in (*finished, *(hand_over.note for hand_over in hand_overs))]
-            self._append(encode_notes(notes), partial(self._written, notes, hand_overs, 0))
+            self._append_notes(notes, hand_overs, 0)
 
     def _free_targets(self, limit: int) -> list[Target]:
         return list(islice((each for each in self._queues if each not in self._under_way), limit))
@@ -251,7 +248,11 @@ class Delivery:
 
     def _write_again(self, notes: list[bytes], hand_overs: list[HandOver], failures: int) -> None:
         if not self.is_closed:
-            self._append(encode_notes(notes), partial(self._written, notes, hand_overs, failures))
+            self._append_notes(notes, hand_overs, failures)
+
+    def _append_notes(self, notes: list[bytes], hand_overs: list[HandOver], failures: int) -> None:
+        written = partial(self._written, notes, hand_overs, failures)
+        append_made(self._append, partial(encode_notes, notes), written)
 
     # The targets
 

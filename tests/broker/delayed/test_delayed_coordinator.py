@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
 from uuid import UUID
 
 import numpy as np
@@ -19,7 +21,7 @@ from broker.delayed.delayed_world import (
     started,
 )
 
-from kafkalake.broker.delayed import delivery
+from kafkalake.broker.delayed import delivery, space
 from kafkalake.broker.delayed.coordinator import PAUSE_MS
 from kafkalake.broker.delayed.fault_points import DelayedPoint
 from kafkalake.broker.delayed.hand_ins import check_hand_in
@@ -272,6 +274,34 @@ def test_a_journal_that_cannot_be_written_delays_and_nothing_else(tmp_path: Path
             assert again == [None]
             assert sorted(world.targets.values()[-2:]) == [b"%d" % number, b"again%d" % number]
 
+    run(scenario())
+
+
+@pytest.mark.parametrize("module", [delivery, space], ids=["of hand-overs", "of space"])
+def test_notes_for_which_there_is_no_memory_are_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        failures.append(1)
+        raise MemoryError
+
+    async def scenario() -> None:
+        world = await started(tmp_path, segment_bytes=16 << 10)
+        for number in range(1, 3):
+            for batch in range(20):
+                world.hand_in(
+                    [Sent(b"x" * 1_000, world.clock.now_ms() + 100)] * 5, base_offset=1_000 * number + 5 * batch
+                )
+                await world.settle()
+            with monkeypatch.context() as patch:
+                patch.setattr(module, "encode_notes", fail)
+                await world.pass_time(70_000, 5_000)
+                assert len(failures) >= number
+            await world.pass_time(70_000, 5_000)
+            assert len(world.targets.values()) == 100 * number
+        assert world.led.log.log_start_offset > 0
+
+    failures: list[int] = []
     run(scenario())
 
 
