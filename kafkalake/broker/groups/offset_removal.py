@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial
 
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.waiting import TURN_NS
 from kafkalake.broker.groups.coordinator import GroupCoordinator
@@ -100,11 +101,14 @@ class OffsetRemoval:
             if not (self._names is None or self._names or self._groups or self._expires):
                 return False
             self._steps = self._look()
+        call_isolated(CallbackLoop.COORDINATED, self._take_step, self._steps)
+        return True
+
+    def _take_step(self, steps: Iterator[None]) -> None:
         try:
-            next(self._steps)
+            next(steps)
         except StopIteration:
             self._steps = None
-        return True
 
     def _look(self) -> Iterator[None]:
         names, self._names = self._names, set()
