@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 
+import pytest
 from manual_clock import ManualClock
 
 from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory, Timers
@@ -96,3 +98,26 @@ def test_everything_can_be_finished_at_once() -> None:
         purgatory.watch(operation, ["a"], 1000)
     purgatory.finish_all()
     assert [operation.completed for operation in operations] == [1] * 10
+
+
+def test_timeouts_that_are_due_together_take_turns_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, timers, alarm, _ = waiting_room()
+    now_ns = clock.monotonic_ns()
+    called: list[int] = []
+
+    def call(number: int) -> None:
+        nonlocal now_ns
+        now_ns += 1_000_000
+        called.append(number)
+
+    monkeypatch.setattr(clock, "monotonic_ns", lambda: now_ns)
+    timeouts = [timers.schedule(10, partial(call, number)) for number in range(100)]
+    clock.advance(10)
+    timers.ring()
+    assert called == list(range(5))
+    assert alarm.at_ms == clock.monotonic_ms()
+    timers.cancel(timeouts[7])
+    timers.schedule(0, partial(call, 100))
+    for _ in range(30):
+        timers.ring()
+    assert called == [number for number in range(101) if number != 7]

@@ -10,12 +10,15 @@ observer stays: it is told of each change of its key.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Protocol
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.partitions.timing_wheel import Timeout, TimingWheel
 from kafkalake.clock import Clock
+
+_TURN_NS = 5_000_000
 
 
 class DelayedOperation:
@@ -56,6 +59,7 @@ class Timers:
     def __init__(self, clock: Clock, alarm: Alarm | None = None) -> None:
         self._clock = clock
         self._wheel = TimingWheel(clock.monotonic_ms())
+        self._due: deque[Timeout] = deque()
         self._alarm = alarm or NoAlarm()
         self._alarm_at_ms: int | None = None
 
@@ -66,19 +70,26 @@ class Timers:
         return timeout
 
     def cancel(self, timeout: Timeout) -> None:
-        """Cancel a timeout, even one due in the current tick."""
+        """Cancel a timeout, even one that is due."""
         self._wheel.cancel(timeout)
-        timeout.disarm()  # it may be due in the current tick
+        timeout.disarm()  # it may be due
 
     def ring(self) -> None:
-        """Run the actions that are due."""
+        """Run the actions that are due, for about `_TURN_NS`, and the others in the next turn of the event loop.
+
+        The sessions of all members whose groups were loaded together end together.
+        """
         self._alarm_at_ms = None
-        for timeout in self._wheel.advance(self._clock.monotonic_ms()):
-            call_isolated(CallbackLoop.TIMER, timeout.action)
+        self._due.extend(self._wheel.advance(self._clock.monotonic_ms()))
+        end_ns = self._clock.monotonic_ns() + _TURN_NS
+        while self._due:
+            call_isolated(CallbackLoop.TIMER, self._due.popleft().action)
+            if self._clock.monotonic_ns() >= end_ns:
+                break
         self._set_alarm()
 
     def _set_alarm(self) -> None:
-        due_ms = self._wheel.next_due_ms()
+        due_ms = self._clock.monotonic_ms() if self._due else self._wheel.next_due_ms()
         if due_ms is None:
             return
         if self._alarm_at_ms is None or due_ms < self._alarm_at_ms:
