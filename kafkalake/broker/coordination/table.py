@@ -61,6 +61,8 @@ class Changed(Protocol):
     def journal_partition(self) -> int: ...
 
 
+Keys = dict[tuple[str, Any], None]
+"""Names, each with a detail, of rows that have changed, in order."""
 E = TypeVar("E", bound=MachineSlot)
 C = TypeVar("C", bound=Changed)
 C_co = TypeVar("C_co", bound=Changed, covariant=True)
@@ -75,7 +77,7 @@ class Changes(Generic[C_co]):
 
     rows: Sequence[C_co]
     resume_at: dict[int, int]
-    keys: Mapping[int, dict[Any, None]] = field(default_factory=dict)
+    keys: Mapping[int, Keys] = field(default_factory=dict)
 
 
 class JournaledTable(Generic[E, C]):
@@ -97,9 +99,9 @@ class JournaledTable(Generic[E, C]):
         self._name_error = name_error
         self._entries: dict[str, E] = {}
         self._shards: dict[int, Shard] = {}
-        self._changed: defaultdict[int, dict[Any, None]] = defaultdict(dict)
+        self._changed: defaultdict[int, Keys] = defaultdict(dict)
         """Journal partition -> the keys of its rows that Delta lacks."""
-        self._collected: dict[int, dict[Any, None]] = {}
+        self._collected: dict[int, Keys] = {}
         """Those that `collect_changes` has taken and not returned yet."""
 
     def __iter__(self) -> Iterator[E]:
@@ -268,8 +270,8 @@ class JournaledTable(Generic[E, C]):
             if shard is not None:
                 newest, positions[partition] = shard.next_position - 1, self.resume_at(partition)
                 rows[partition] = found = []
-                for name, detail, state in [(name, detail, self._state_of(name, detail)) for name, detail in keys]:
-                    found.append(self._row(name, detail, state, partition, newest))
+                for make_row in [self._row_of(name, detail) for name, detail in keys]:
+                    found.append(make_row(partition, newest))
                     yield
                     if self._collected is not collected:
                         return Changes((), {})
@@ -285,7 +287,7 @@ class JournaledTable(Generic[E, C]):
         """Restore `changes` after a failed publish."""
         self._merge(changes.keys)
 
-    def _merge(self, keys: Mapping[int, dict[Any, None]]) -> None:
+    def _merge(self, keys: Mapping[int, Keys]) -> None:
         for partition, of_partition in keys.items():
             newer = self._changed.pop(partition, {})
             of_partition.update(newer)
@@ -295,10 +297,6 @@ class JournaledTable(Generic[E, C]):
         """Return the first journal offset that a coordinator has to read if all changes are published."""
         return self._shards[partition].next_position
 
-    def _state_of(self, name: str, detail: Any) -> Any:
-        """Return the current state of a changed key, a value that does not change."""
-        raise NotImplementedError
-
-    def _row(self, name: str, detail: Any, state: Any, partition: int, position: int) -> C:
-        """Return a state of `_state_of` as a row. `position` is the last journal offset then."""
+    def _row_of(self, name: str, detail: Any) -> Callable[[int, int], C]:
+        """Return what makes a row of the current state of a changed key, of its partition and the last journal offset now."""
         raise NotImplementedError

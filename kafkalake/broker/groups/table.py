@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from kafkalake.broker.coordination.automata import MachineSlot
@@ -220,15 +221,9 @@ class GroupTable(JournaledTable[GroupEntry, ChangedOffset]):
 
     # For Delta
 
-    def _state_of(self, name: str, detail: TopicPartition) -> Positioned | None:
+    def _row_of(self, name: str, detail: TopicPartition) -> Callable[[int, int], ChangedOffset]:
         entry = self._entries.get(name)
-        return None if entry is None else entry.offsets.get(detail)
-
-    def _row(
-        self, name: str, detail: TopicPartition, state: Positioned | None, partition: int, position: int
-    ) -> ChangedOffset:
-        committed, position = (None, position) if state is None else state
-        return ChangedOffset(name, *detail, committed, partition, position)
+        return partial(_make_row, name, detail, None if entry is None else entry.offsets.get(detail))
 
     def resume_at(self, partition: int) -> int:
         """Return the first offset to read on from. It does not pass the first record of an open transaction."""
@@ -243,3 +238,10 @@ class GroupTable(JournaledTable[GroupEntry, ChangedOffset]):
             for written in entry.written.values()
             if written.position < position
         ]
+
+
+def _make_row(
+    name: str, detail: TopicPartition, state: Positioned | None, partition: int, position: int
+) -> ChangedOffset:
+    committed, position = (None, position) if state is None else state
+    return ChangedOffset(name, *detail, committed, partition, position)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kafkalake.broker.coordination.automata import MachineSlot
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -114,11 +115,6 @@ class TransactionTable(JournaledTable[TransactionEntry, ChangedTransaction]):
     def coordinator_epoch(self, partition: int) -> int:
         return self._shards[partition].leader_epoch
 
-    def _state_of(self, name: str, detail: None) -> TransactionRecord | None:
+    def _row_of(self, name: str, detail: None) -> Callable[[int, int], ChangedTransaction]:
         entry = self.find(name)
-        return None if entry is None else entry.transaction.current
-
-    def _row(
-        self, name: str, detail: None, state: TransactionRecord | None, partition: int, position: int
-    ) -> ChangedTransaction:
-        return ChangedTransaction(name, state, partition, position)
+        return partial(ChangedTransaction, name, None if entry is None else entry.transaction.current)
