@@ -20,6 +20,7 @@ from kafkalake.server.authorizer import authenticate
 from kafkalake.server.connection_state import ConnectionState
 from kafkalake.server.dispatch import dispatch
 from kafkalake.server.request import Request
+from kafkalake.server.turns import TURN_NS
 from kafkalake.wire.repeated_produce import ProducePatterns
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ WRITE_BUFFER_HIGH_BYTES = 4 * 1024
 """Above this write buffer size a connection is not read from, and counts in `unread_answers`. Smaller buffers cost about as much
 as a connection does anyway, so `max.connections` bounds them.
 """
+_FRAMES_UNTIMED = 8
+"""After so many frames of one read, a turn of `TURN_NS` begins: a read may have ten thousand small ones."""
 _JOINED_BYTES = 16 * 1024
 _IPV4_IN_IPV6 = "::ffff:"
 """The beginning of an IPv4 address at a socket of both kinds of addresses."""
@@ -117,10 +120,17 @@ class Connection(asyncio.BufferedProtocol):
     # Requests.
 
     def _handle_frames(self) -> None:
-        state = self._state
+        state, now_ns = self._state, self._context.clock.monotonic_ns
+        handled = end_ns = 0
         try:
             while (frame := state.next_frame()) is not None:
                 dispatch(self, self._context, frame, kept=state.frames_are_kept)
+                handled += 1
+                if handled == _FRAMES_UNTIMED:
+                    end_ns = now_ns() + TURN_NS
+                elif handled > _FRAMES_UNTIMED and now_ns() >= end_ns and state.put_off():
+                    self._context.turns.later(self._begin_turn)
+                    break
         except Exception as error:
             self._context.broker.flush()  # answers the requests before the failed one
             self.fail(error)
@@ -128,6 +138,12 @@ class Connection(asyncio.BufferedProtocol):
             self._pause()
         if (followed := state.followed) is not None:
             call_isolated(CallbackLoop.WAITING_REQUEST, followed.hasten)
+
+    def _begin_turn(self) -> None:
+        """Go on with what was put off."""
+        self._state.end_put_off()
+        if not self.is_closing:
+            self._resume()
 
     def _pause(self) -> None:
         if not self._reading_paused and not self.is_closing and self._transport is not None:

@@ -13,8 +13,8 @@ answered. Produce requests are pipelined for throughput: they queue, and one gro
 the requests, however they finish.
 
 **Back-pressure.** A request that cannot be handled yet (a delayed fetch, a client that does not read its responses, a topic
-creation being committed) stays unread: reading pauses, and TCP slows the client down. So a connection holds at most one frame, the
-rest of one read and one response, and does not affect other connections.
+creation being committed, the end of a turn) stays unread: reading pauses, and TCP slows the client down. So a connection holds at
+most one frame, the rest of one read and one response, and does not affect other connections.
 """
 
 from __future__ import annotations
@@ -109,6 +109,8 @@ class ConnectionState:
         self._writing_blocked = False
         self._throttled_until_ms = 0
         """Nothing is handed out before. 0: the client exceeds no quota."""
+        self._is_put_off = False
+        """Whether nothing is handed out before `end_put_off`."""
         self._stopping = False
         self.frames_are_kept = False
         """Whether the memory of the frames handed out stays as it is. It is reused otherwise, after the current read."""
@@ -213,6 +215,18 @@ class ConnectionState:
         self._memory.arrive(self._held)
         self.is_paused = True
 
+    def put_off(self) -> bool:
+        """Hand out nothing more until `end_put_off`, so that others have their turn. Return whether there is anything left."""
+        if self.is_closing or self._position == len(self._data):
+            return False
+        self._is_put_off = True
+        self._hold()
+        return True
+
+    def end_put_off(self) -> None:
+        """Hand out frames again. `resume` follows."""
+        self._is_put_off = False
+
     def _release_held(self) -> None:
         held, self._held = self._held, 0
         if held:
@@ -220,7 +234,9 @@ class ConnectionState:
 
     def resume(self, now_ms: int) -> None:
         """Go on after a pause, if it need not last. `next_frame` follows as after `received`."""
-        if not self.is_paused or self.is_closing or self._writing_blocked or self._throttled_until_ms or self._stopping:
+        if not self.is_paused or self.is_closing or self._stopping:
+            return
+        if self._is_put_off or self._writing_blocked or self._throttled_until_ms:
             return
         if self._held and self.waits_for_memory and self._memory.is_full:
             return  # to release what is held would wake others that wait, and they this one

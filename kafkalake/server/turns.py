@@ -3,7 +3,8 @@
 A handler whose work grows with its request is a generator: it yields between elements, and returns the response's values. A small
 request runs to its end at once, at the cost of the yields. One that takes longer than `TURN_NS` continues in turns: one turn of
 one request per iteration of the event loop, in request order, so that many long requests block it no longer than one.
-Coroutine handlers wait for their next turn with `await request.turn()`.
+Coroutine handlers wait for their next turn with `await request.turn()`. A connection of which very many small requests come at once
+handles them in such turns, too.
 
 Decoding a large request and encoding a large response cannot yield. They run in a thread (`ServerContext.run_in_thread`), from
 which the event loop regains the interpreter within 5 ms.
@@ -64,19 +65,20 @@ class Turns:
             except Exception as error:
                 failed(error)
 
-        self._later(go_on)
+        self.later(go_on)
 
     def wait(self) -> Awaitable[None]:
         """Return a future that completes in the next turn."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._later(lambda: None if turn.done() else turn.set_result(None))
+        self.later(lambda: None if turn.done() else turn.set_result(None))
         return turn
 
     def stop(self) -> None:
         """Drop all remaining work."""
         self._waiting.clear()
 
-    def _later(self, turn: Callable[[], None]) -> None:
+    def later(self, turn: Callable[[], None]) -> None:
+        """Call `turn` in an iteration of the event loop of its own, behind those that wait."""
         self._waiting.append(turn)
         if len(self._waiting) == 1:
             self._call_soon(self._next)

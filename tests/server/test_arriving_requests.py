@@ -179,7 +179,7 @@ def test_assignments_are_those_that_were_sent_whatever_arrives_between_two_turns
         except StopIteration as stop:
             finished(stop.value)
         else:
-            turns._later(lambda: run(turns, steps, is_wanted, finished, failed))
+            turns.later(lambda: run(turns, steps, is_wanted, finished, failed))
 
     with NodeInThread(tmp_path / "lake") as node, ExitStack() as stack:
         arriving = Arriving(node, stack)

@@ -191,6 +191,25 @@ def test_a_request_waits_for_the_one_before_it() -> None:
     assert client.memory.arriving == 0
 
 
+def test_what_is_put_off_is_handed_out_in_its_turn_whatever_else_ends_a_pause() -> None:
+    client = Client()
+    client.shared[: 3 * len(frame(PRODUCE)) + 7] = frame(PRODUCE) * 3 + frame(PRODUCE)[:7]
+    client.state.received(3 * len(frame(PRODUCE)) + 7, 0)
+    assert client.state.next_frame() is not None
+    assert client.state.put_off() and client.state.is_paused
+    held = 2 * len(frame(PRODUCE)) + 7
+    assert client.memory.arriving == held
+    client.resume()
+    assert client.state.is_paused and client.memory.arriving == held and not client.frames
+    client.state.end_put_off()
+    client.resume()
+    assert len(client.frames) == 2 and not client.state.is_paused
+    client.send(frame(PRODUCE)[7:])
+    assert client.frames == [body(frame(PRODUCE))] * 3
+    assert not client.state.put_off()
+    assert client.memory.arriving == 0
+
+
 def test_produce_requests_are_pipelined_up_to_their_limits() -> None:
     client = Client()
     client.send(frame(PRODUCE) * (PRODUCES_IN_FLIGHT_MAX + 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID, uuid4
@@ -777,6 +778,28 @@ def test_offsets_of_many_groups_are_published_and_deleted_without_holding_the_br
             if cost.held_ms <= HELD_MS_MAX:
                 return
     raise AssertionError(f"it holds the event loop: {held_ms} ms")
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_many_small_requests_at_once_hold_nobody(broker: Kafkalake, acks: int) -> None:
+    empty = {"transactional_id": None, "acks": acks, "timeout": 1, "topic_data": []}
+    ask_many(broker, encode("Produce", 9, 1, empty) * 20_000, answers=20_000 * acks)
+    ask_many(broker, encode("ApiVersions", 0, 1, {}) * 20_000, answers=20_000)
+
+
+def ask_many(broker: Kafkalake, frames: bytes, answers: int) -> None:
+    held_ms = []
+    for _ in range(ATTEMPTS):
+        with WireClient(broker.bootstrap_servers, timeout_s=60) as client, worst_case(broker) as cost:
+            sending = threading.Thread(target=client.socket.sendall, args=(frames + encode("ApiVersions", 0, 2, {}),))
+            sending.start()
+            for _ in range(answers + 1):
+                client.receive_frame()
+            sending.join()
+        held_ms.append(round(cost.held_ms))
+        if cost.held_ms <= HELD_MS_MAX:
+            return
+    raise AssertionError(f"requests of {len(frames)} bytes hold the event loop: {held_ms} ms")
 
 
 def end_of_offsets(client: WireClient) -> int:
