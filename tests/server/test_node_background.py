@@ -16,7 +16,7 @@ from kafka_reference import free_port
 
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.controller.membership import Membership
-from kafkalake.broker.groups.offset_requests import OffsetRequests
+from kafkalake.broker.groups.offset_removal import OffsetRemoval
 from kafkalake.broker.partitions import scheduler
 from kafkalake.broker.partitions.isr_changes import IsrChanges
 from kafkalake.broker.partitions.new_topic import NewTopic
@@ -65,7 +65,7 @@ STEPS = {
     "upkeep": (Upkeep, "_look_after"),
     "flush": (Topics, "flushed_by_time"),
     "idle connections": (Acceptor, "_check_idle"),
-    "expiry of offsets": (OffsetRequests, "expire"),
+    "expiry of offsets": (OffsetRemoval, "expire"),
     "expiry of transactional ids": (TransactionCoordinator, "expire"),
     "retention": (Log, "enforce_retention"),
     "maintenance": (DeltaMetadataStore, "maintain"),
