@@ -1,4 +1,4 @@
-"""How work that blocks (files, locks, Delta tables) is run beside an event loop."""
+"""How work that blocks (files, locks, Delta tables), or takes long, is run beside an event loop."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+
+TURN_NS = 5_000_000
+"""For how long work may hold the event loop before other work has its turn."""
 
 
 class RunBlocking(Protocol):

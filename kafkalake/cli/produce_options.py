@@ -11,6 +11,7 @@ import typer
 
 from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Json, TopicName
 from kafkalake.codecs import Codec
+from kafkalake.config.setting import INT_MAX
 
 
 class InputFormat(StrEnum):
@@ -31,8 +32,8 @@ class Acks(StrEnum):
     NONE = "0"
 
 
-LONGEST_TIMEOUT_S = (2**31 - 1) // 1000
-"""The setting is a number of milliseconds of 32 bits."""
+LONGEST_TIMEOUT_S = INT_MAX // 1000
+"""The setting is a number of milliseconds."""
 INPUT, SENDING, PROBLEMS = "Input", "Sending", "When something is wrong"
 
 

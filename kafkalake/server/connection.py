@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, cast
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.config.listener import Listener
 from kafkalake.errors import InvalidRequestError
+from kafkalake.run_blocking import TURN_NS
 from kafkalake.server.authorizer import authenticate
 from kafkalake.server.connection_state import ConnectionState
 from kafkalake.server.dispatch import dispatch
 from kafkalake.server.request import Request
-from kafkalake.server.turns import TURN_NS
 from kafkalake.wire.repeated_produce import ProducePatterns
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from kafkalake.buffers import Buffer
 from kafkalake.config.listener import Listener
+from kafkalake.run_blocking import TURN_NS
 from kafkalake.server.authorizer import Operation, Principal, Resource
-from kafkalake.server.turns import LARGE_FRAME_BYTES, TURN_NS
+from kafkalake.server.turns import LARGE_FRAME_BYTES
 from kafkalake.wire.messages.codec import encode_response
 from kafkalake.wire.messages.message import Response
 

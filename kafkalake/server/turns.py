@@ -19,8 +19,8 @@ from typing import Any
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.clock import Clock
+from kafkalake.run_blocking import TURN_NS
 
-TURN_NS = 5_000_000
 LARGE_FRAME_BYTES = 32 * 1024
 """Requests from this size on are decoded in a thread, except Produce, which has its own decoding."""
 TRIMMED_FRAME_BYTES = 4 * 1024 * 1024

@@ -21,12 +21,12 @@ from kafkalake.broker.coordination.journal_replay import JournalReplay
 from kafkalake.broker.coordination.journal_writer import JournalWriter
 from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator
 from kafkalake.broker.coordination.table import Changed, Shard
-from kafkalake.broker.coordination.waiting import TURN_NS, wait_for_call
+from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaError, as_value
 from kafkalake.record.build import build_batch
-from kafkalake.run_blocking import RunBlocking
+from kafkalake.run_blocking import TURN_NS, RunBlocking
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ changes are published.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -52,10 +52,7 @@ class MetadataMemory:
 
 
 class Changed(Protocol):
-    """A row that the table's Delta twin lacks. `key` is the name and what identifies the row beside it."""
-
-    @property
-    def key(self) -> tuple[str, Hashable]: ...
+    """A row that the table's Delta twin lacks."""
 
     @property
     def journal_partition(self) -> int: ...
@@ -72,7 +69,7 @@ C_co = TypeVar("C_co", bound=Changed, covariant=True)
 class Changes(Generic[C_co]):
     """Changes since the last `take_changes`. `resume_at`: journal partition -> the offset to read on from, once published.
 
-    keys: journal partition -> those of the rows.
+    keys: journal partition -> what identifies its rows, in their order.
     """
 
     rows: Sequence[C_co]

@@ -21,30 +21,15 @@ async def wait_for_call(ask: Callable[[Callable[[T], None]], None]) -> T:
     return await called
 
 
-TURN_NS = 5_000_000
-"""The duration of a turn of long work on the event loop."""
-
-
-async def in_short_turns(steps: Generator[None, None, T], now_ns: Callable[[], int]) -> T:
-    """Return what `steps` return. After about `TURN_NS` other work of the event loop goes on."""
-    end_ns = now_ns() + TURN_NS
-    try:
-        while True:
-            next(steps)
-            if now_ns() >= end_ns:
-                await asyncio.sleep(0)
-                end_ns = now_ns() + TURN_NS
-    except StopIteration as stop:
-        found: T = stop.value
-        return found
-
-
-async def in_turns(steps: Generator[None, None, T]) -> T:
-    """Return what `steps` return. Where they yield, other work of the event loop goes on."""
+async def in_turns(steps: Generator[None, None, T], now_ns: Callable[[], int] = lambda: 0, turn_ns: int = 0) -> T:
+    """Return what `steps` return. Other work of the event loop goes on where they yield, `turn_ns` after it did last or later."""
+    end_ns = now_ns() + turn_ns
     while True:
         try:
             next(steps)
         except StopIteration as stop:
             found: T = stop.value
             return found
-        await asyncio.sleep(0)
+        if now_ns() >= end_ns:
+            await asyncio.sleep(0)
+            end_ns = now_ns() + turn_ns

@@ -13,11 +13,11 @@ from functools import partial
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.waiting import TURN_NS
 from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetRequests, tombstones
 from kafkalake.broker.groups.table import GroupEntry
 from kafkalake.broker.partitions.scheduler import Scheduler
+from kafkalake.run_blocking import TURN_NS
 from kafkalake.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)

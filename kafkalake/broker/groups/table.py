@@ -76,10 +76,6 @@ class ChangedOffset:
     journal_partition: int
     journal_offset: int
 
-    @property
-    def key(self) -> tuple[str, TopicPartition]:
-        return self.group_id, (self.topic, self.partition)
-
 
 class GroupTable(JournaledTable[GroupEntry, ChangedOffset]):
     """Groups by id. `new_group` makes an empty one of the classic protocol.

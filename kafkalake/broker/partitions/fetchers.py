@@ -38,7 +38,7 @@ from kafkalake.errors import (
     OffsetOutOfRangeError,
     as_value,
 )
-from kafkalake.run_blocking import RunBlocking
+from kafkalake.run_blocking import TURN_NS, RunBlocking
 from kafkalake.storage.generations import RewrittenSegment
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,6 @@ INLINE_BYTES = 1024 * 1024
 
 It is as much as one partition has in an answer by default.
 """
-_TURN_NS = 5_000_000
 _REQUESTS_MAX = 2
 
 Outcome = tuple[Follower, FetchedReplica, KafkaLakeError | None]
@@ -339,7 +338,7 @@ class _Fetcher:
         for follower, each in usable:
             if follower.replica in self._followers:
                 self._settle(follower, each, _take(follower, each))
-            if now_ns() - yielded_ns > _TURN_NS:
+            if now_ns() - yielded_ns > TURN_NS:
                 await asyncio.sleep(0)
                 yielded_ns = now_ns()
 

@@ -17,8 +17,7 @@ from typing import Any, Protocol
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.partitions.timing_wheel import Timeout, TimingWheel
 from kafkalake.clock import Clock
-
-_TURN_NS = 5_000_000
+from kafkalake.run_blocking import TURN_NS
 
 
 class DelayedOperation:
@@ -75,13 +74,13 @@ class Timers:
         timeout.disarm()  # it may be due
 
     def ring(self) -> None:
-        """Run the actions that are due, for about `_TURN_NS`, and the others in the next turn of the event loop.
+        """Run the actions that are due, for about `TURN_NS`, and the others in the next turn of the event loop.
 
         The sessions of all members whose groups were loaded together end together.
         """
         self._alarm_at_ms = None
         self._due.extend(self._wheel.advance(self._clock.monotonic_ms()))
-        end_ns = self._clock.monotonic_ns() + _TURN_NS
+        end_ns = self._clock.monotonic_ns() + TURN_NS
         while self._due:
             call_isolated(CallbackLoop.TIMER, self._due.popleft().action)
             if self._clock.monotonic_ns() >= end_ns:

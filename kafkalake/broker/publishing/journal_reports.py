@@ -12,13 +12,14 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from kafkalake.broker.coordination.table import Changed, Changes
-from kafkalake.broker.coordination.waiting import in_short_turns
+from kafkalake.broker.coordination.waiting import in_turns
 from kafkalake.broker.groups.published import published_row as published_offset
 from kafkalake.broker.groups.table import ChangedOffset
 from kafkalake.broker.publishing.reports import JournalReport, JournalRow
 from kafkalake.broker.transactions.published import published_row as published_transaction
 from kafkalake.broker.transactions.table import ChangedTransaction
 from kafkalake.clock import Clock
+from kafkalake.run_blocking import TURN_NS
 
 logger = logging.getLogger(__name__)
 
@@ -64,9 +65,9 @@ class JournalReporter(Generic[C]):
             if reported is not None and reported.rows:
                 self._journal.put_back(reported)
             now_ns = self._clock.monotonic_ns
-            changes = self._reported = await in_short_turns(self._journal.collect_changes(), now_ns)
+            changes = self._reported = await in_turns(self._journal.collect_changes(), now_ns, TURN_NS)
             self._sequence += 1
-            return await in_short_turns(self._as_report(changes, self._sequence), now_ns)
+            return await in_turns(self._as_report(changes, self._sequence), now_ns, TURN_NS)
 
     def _as_report(self, changes: Changes[C], sequence: int) -> Generator[None, None, JournalReport]:
         now_ms, rows, positions = self._clock.now_ms(), [], {}

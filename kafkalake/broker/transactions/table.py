@@ -51,10 +51,6 @@ class ChangedTransaction:
     journal_partition: int
     journal_offset: int
 
-    @property
-    def key(self) -> tuple[str, None]:
-        return self.transactional_id, None
-
 
 class TransactionTable(JournaledTable[TransactionEntry, ChangedTransaction]):
     """Transactional ids. `new_transaction` makes one without state."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,7 @@ class Journals:
     def publish(self) -> None:
         """Commit to Delta what it lacks."""
         changes = self.journal.take_changes()
-        self.published.update((row.key, row) for row in changes.rows)
+        self.published.update(zip(chain.from_iterable(changes.keys.values()), changes.rows, strict=True))
         self.positions.update({row.journal_partition: changes.resume_at[row.journal_partition] for row in changes.rows})
 
     def turn(self) -> None:

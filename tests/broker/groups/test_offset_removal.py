@@ -7,11 +7,11 @@ import uuid
 import pytest
 from broker.groups.coordination import Cluster
 
-from kafkalake.broker.coordination.waiting import TURN_NS
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.offset_removal import BATCHES_MAX
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetToCommit
 from kafkalake.errors import KafkaStorageError
+from kafkalake.run_blocking import TURN_NS
 
 HOUR_MS = 3_600_000
 WIDE = 2 * BATCHES_MAX * RECORDS_PER_BATCH
