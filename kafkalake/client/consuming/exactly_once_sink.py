@@ -2,7 +2,8 @@
 
 A record is written twice neither after a crash, since the stored offset says where to go on (`listener` seeks there), nor by two
 consumers at once, as when one of them has lost its partition without knowing: the offset moves only from where the writer has
-found it, and (topic, partition, offset) is a key. The group's committed offsets are not needed. Works with `sqlite3`, and by
+found it, and (topic, partition, offset) is a key. No record is left out after a write that fails, either: the consumers that `seek`
+or `listener` were called with go back to its first. The group's committed offsets are not needed. Works with `sqlite3`, and by
 DB-API 2.0 (PEP 249) with other databases that know VARCHAR, INTEGER, BIGINT and CREATE TABLE IF NOT EXISTS; for PostgreSQL with
 `binary_type="BYTEA"`.
 
@@ -12,9 +13,12 @@ its rows from both tables first, or records of the new topic below that offset a
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import product
 from typing import Any, Protocol
+from weakref import WeakSet
 
 from kafkalake.client.consuming.consumer import Consumer
 from kafkalake.client.consuming.listeners import RebalanceListener
@@ -109,23 +113,39 @@ class ExactlyOnceSink:
         self._mark = _MARKS[paramstyle]
         self._binary_type = binary_type
         self._insert = insert or self._insert_record
+        self._consumers: WeakSet[Consumer] = WeakSet()
         self._create(own_table=insert is None)
 
     def write(self, records: Iterable[DeserializedRecord]) -> int:
         """Write records in one transaction, in order, without those that were written before. Return how many were written.
 
-        Raise what the database or `insert` raises, and `ConcurrentWriterError`: then nothing was written.
+        Raise what the database or `insert` raises, and `ConcurrentWriterError`: then nothing was written, and the next poll of
+        the consumer returns the records again.
         """
         wanted = list(records)
         if not wanted:
             return 0
-        for _ in range(_ATTEMPTS):
-            written = self._try_to_write(wanted)
-            if written is not None:
-                return written
-        raise ConcurrentWriterError(
-            f"another consumer writes to {self._offsets_table} the records of the same partitions"
-        )
+        try:
+            for _ in range(_ATTEMPTS):
+                written = self._try_to_write(wanted)
+                if written is not None:
+                    return written
+            raise ConcurrentWriterError(
+                f"another consumer writes to {self._offsets_table} the records of the same partitions"
+            )
+        except BaseException:
+            self._go_back(wanted)
+            raise
+
+    def _go_back(self, records: list[DeserializedRecord]) -> None:
+        """Move the consumers back to records that were not written: their positions are behind these, and would be committed."""
+        first: dict[TopicPartition, int] = {}
+        for record in records:
+            first.setdefault((record.topic, record.partition), record.offset)
+        for consumer, (partition, offset) in product(list(self._consumers), first.items()):
+            with contextlib.suppress(KafkaLakeError):  # it is closed, or has the partition no more
+                if consumer.position(partition, 0) > offset:
+                    consumer.seek(partition, offset)
 
     def offsets(self) -> dict[TopicPartition, int]:
         """Return the offset of the next record to be written, by partition."""
@@ -138,8 +158,11 @@ class ExactlyOnceSink:
 
     def seek(self, consumer: Consumer, partitions: Collection[TopicPartition]) -> None:
         """Move a consumer to the records that are next to be written, in those of `partitions` that have any yet."""
-        stored = self.offsets()
-        self._connection.rollback()  # ends the transaction of the query
+        self._consumers.add(consumer)
+        try:
+            stored = self.offsets()
+        finally:
+            self._connection.rollback()  # ends the transaction of the query, without which no other is done if it has failed
         for partition in partitions:
             if partition in stored:
                 consumer.seek(partition, stored[partition])
@@ -224,6 +247,9 @@ class ExactlyOnceSink:
                     "PRIMARY KEY (topic, partition_number, record_offset))"
                 )
             self._connection.commit()
+        except BaseException:
+            self._connection.rollback()  # the same connection may be given again
+            raise
         finally:
             cursor.close()
 

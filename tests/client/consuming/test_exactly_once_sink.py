@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import kafkalake
 from kafkalake.client.consuming.exactly_once_sink import ConcurrentWriterError, ExactlyOnceSink
 from kafkalake.client.consuming.records import ConsumerRecord
 from kafkalake.errors import ConfigurationError
@@ -84,6 +85,42 @@ def test_a_failure_at_any_statement_leaves_nothing_and_the_next_write_all(tmp_pa
             assert written(path) == [(0, 0)]
             sink.write(records(1, 2, 3))
         assert written(path) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+class StrictConnection(FailingConnection):
+    """As PostgreSQL's: a statement that fails ends its transaction, in which no other one is done before the rollback."""
+
+    is_dead = False
+
+    def cursor(self) -> StrictConnection:
+        super().cursor()
+        return self
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> None:
+        if self.is_dead:
+            raise sqlite3.InternalError("current transaction is aborted")
+        self.is_dead = True
+        super().execute(statement, parameters)
+        self.is_dead = False
+
+    def rollback(self) -> None:
+        super().rollback()
+        self.is_dead = False
+
+
+def test_a_query_or_a_table_that_fails_once_leaves_the_connection_usable(tmp_path: Path) -> None:
+    connection = StrictConnection(tmp_path / "db", fails_at=2)
+    with pytest.raises(sqlite3.OperationalError):
+        ExactlyOnceSink(connection)
+    sink = ExactlyOnceSink(connection)
+    sink.write(records(0))
+    connection.left = 1
+    with kafkalake.Consumer(bootstrap_servers="127.0.0.1:9") as consumer:
+        consumer.assign([("t", 0)])
+        with pytest.raises(sqlite3.OperationalError):
+            sink.seek(consumer, [("t", 0)])
+        sink.seek(consumer, [("t", 0)])
+        assert consumer.position(("t", 0), 0) == 1
 
 
 def test_two_writers_of_one_partition_write_each_record_once(tmp_path: Path) -> None:
