@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from kafkalake.client.application_calls import call_application
 from kafkalake.client.arguments import (
     check_topic,
     checked_numbers,
@@ -260,10 +262,7 @@ class ConsumerCalls:
 
     def _report_commit(self, offsets: Mapping[TopicPartition, Any]) -> None:
         for interceptor in self._interceptors:
-            try:
-                interceptor.on_commit(offsets)
-            except Exception:
-                logger.warning("an interceptor failed in on_commit", exc_info=True)
+            call_application(partial(interceptor.on_commit, offsets), "an interceptor failed in on_commit")
 
     def _call_back(self) -> Script[None]:
         while self._ended_commits:

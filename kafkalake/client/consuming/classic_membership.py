@@ -276,17 +276,18 @@ class ClassicMembership:
         """Return what `request` makes with assignors. If one raises, the member waits, with heartbeats, for a poll."""
         try:
             return request()
-        except Exception as error:  # of the application
+        except BaseException as error:  # of the application
             logger.warning("an assignor failed: %s", names, exc_info=True)
             self._assignor_error = AssignorError(f"an assignor ({names}) failed: {error!r}")
             self._assignor_error.__cause__ = as_value(error)
             self._state, self._leading = State.FAILED, None
+            if not isinstance(error, Exception):
+                raise
             return []
 
     def _join(self) -> list[GroupRequest]:
         kept = tuple(sorted(self._subscriptions.partitions)) if self._is_cooperative else ()
-        assignors = list(self._assignors.values())
-        topics = self._subscriptions.topics
+        assignors, topics = list(self._assignors.values()), self._subscriptions.topics
         return [join_request(self._settings, self._member_id, topics, assignors, kept, self._last_assignment)]
 
     def _joined(self, response: JoinGroupResponse, now_ms: int) -> None:

@@ -265,7 +265,7 @@ class Consumer(ConsumerFace):
                 try:
                     if not self._is_closed:
                         self._edge.poll(0)
-                except Exception:
+                except BaseException:  # of an assignor, too: heartbeats go on
                     logger.exception("the consumer's thread failed")
                 finally:
                     self._lock.release()

@@ -6,13 +6,13 @@ the encoded batch when it is sent, as they may change until it is acknowledged.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TypeAlias
 
 from kafkalake.buffers import Buffer
+from kafkalake.client.application_calls import call_application
 from kafkalake.client.arguments import Header, checked_seconds
 from kafkalake.client.errors import ClientTimeoutError
 from kafkalake.client.records import BatchMetadata, RecordMetadata
@@ -22,8 +22,6 @@ from kafkalake.wire.batch_header import MAGIC, MAGIC_COLUMNS
 from kafkalake.wire.header_key import stored_key
 from kafkalake.wire.producer_stamp import stamp_producer
 from kafkalake.wire.record_batch import encode_batch, records_of_columns
-
-logger = logging.getLogger(__name__)
 
 OnDelivery: TypeAlias = Callable[[RecordMetadata | None, KafkaLakeError | None], object]
 """Called with the metadata of a record, or with the error for which it was not delivered."""
@@ -278,10 +276,7 @@ class Batch:
             metadata, error = self.result(index, timestamp_ms), None
         except KafkaLakeError as failed:
             metadata, error = None, as_value(failed)
-        try:
-            on_delivery(metadata, error)
-        except Exception:
-            logger.exception("a delivery callback failed")
+        call_application(lambda: on_delivery(metadata, error), "a delivery callback failed")
 
     def _run_done_callbacks(self) -> None:
         while True:
@@ -289,10 +284,7 @@ class Batch:
                 done = self._done_callbacks.pop(0)
             except IndexError:  # another thread took the last one
                 return
-            try:
-                done()
-            except Exception:  # of the application: the other ones, and the producer, go on
-                logger.exception("a callback of a delivery failed")
+            call_application(done, "a callback of a delivery failed")
 
 
 def wait_for(batches: Sequence[Batch], timeout_s: float | None) -> None:

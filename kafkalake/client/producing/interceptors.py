@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
+from kafkalake.client.application_calls import call_application
 from kafkalake.client.arguments import Header, check_part
 from kafkalake.client.records import RecordMetadata
 from kafkalake.errors import KafkaLakeError
@@ -64,7 +66,7 @@ class Interceptors:
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaLakeError | None) -> None:
         """Tell all interceptors."""
         for each in self._interceptors:
-            try:
-                each.on_acknowledgement(metadata, error)
-            except Exception:
-                logger.exception("interceptor %s failed in on_acknowledgement", type(each).__name__)
+            call_application(
+                partial(each.on_acknowledgement, metadata, error),
+                f"interceptor {type(each).__name__} failed in on_acknowledgement",
+            )
