@@ -17,7 +17,7 @@ from waiting import wait_until
 import kafkalake
 from kafkalake import aio
 from kafkalake.client.consuming.listeners import RebalanceListener
-from kafkalake.client.errors import ClientClosedError
+from kafkalake.client.errors import ClientClosedError, ClientTimeoutError
 from kafkalake.topic_partition import TopicPartition
 
 TIMEOUT_S = 60
@@ -74,6 +74,57 @@ def test_a_transaction_that_is_open_when_its_producer_is_closed_is_aborted(
         asyncio.run(asyncio.wait_for(leave_open(), TIMEOUT_S))
         for name in names:
             wait_until(lambda name=name: admin.describe_transaction(name).state == "CompleteAbort")
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_close_waits_for_the_end_of_a_transaction_that_had_no_time_before(
+    _shared_kafkalake: Kafkalake, topic: str, end: str
+) -> None:
+    servers = _shared_kafkalake.bootstrap_servers
+    names = [f"{kind}-{uuid.uuid4()}" for kind in ("threads", "loop")]
+    settings = {"bootstrap.servers": servers, "max.block.ms": 2_000}
+    held = pytest.MonkeyPatch()
+
+    def hold(producer: kafkalake.Producer | aio.Producer) -> None:
+        held.setattr(producer._core.transactions, "poll", lambda now_ms: None)
+
+    def release(producer: kafkalake.Producer) -> None:
+        wait_until(lambda: producer._is_closed)
+        held.undo()
+        producer._edge.wake_up()
+
+    async def run() -> None:
+        producer = aio.Producer(settings, transactional_id=names[1])
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, b"v")
+        hold(producer)
+        with pytest.raises(ClientTimeoutError):
+            await (producer.commit_transaction() if end == "commit" else producer.abort_transaction())
+        closing = asyncio.ensure_future(producer.close())
+        await asyncio.sleep(0)
+        held.undo()
+        producer._edge.schedule()
+        await closing
+
+    with kafkalake.Admin(bootstrap_servers=servers) as admin:
+        admin.create_topic(topic, partitions=1)
+        producer = kafkalake.Producer(settings, transactional_id=names[0])
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"v").get(TIMEOUT_S)
+        hold(producer)
+        with pytest.raises(ClientTimeoutError):
+            (producer.commit_transaction if end == "commit" else producer.abort_transaction)()
+        releasing = threading.Thread(target=release, args=[producer])
+        releasing.start()
+        producer.close()
+        releasing.join(TIMEOUT_S)
+        asyncio.run(asyncio.wait_for(run(), TIMEOUT_S))
+        for name in names:
+            wait_until(
+                lambda name=name: admin.describe_transaction(name).state == f"Complete{end.title()}", timeout_s=10
+            )
 
 
 def test_a_consumer_that_its_listener_closes_is_closed(_shared_kafkalake: Kafkalake, topic: str) -> None:

@@ -17,7 +17,7 @@ from kafkalake.client.arguments import Header, check_topic, checked_group, check
 from kafkalake.client.errors import BufferExhaustedError, ClientClosedError, ClientTimeoutError
 from kafkalake.client.network.event_loop import EventLoopEdge
 from kafkalake.client.producing.batch import ArrowFuture, Batch, OnDelivery, RecordFuture
-from kafkalake.client.producing.core import ProducerCore, ProducerParts
+from kafkalake.client.producing.core import CLOSING_ATTEMPTS, NOT_ENDED, ProducerCore, ProducerParts
 from kafkalake.client.producing.interceptors import ProducerInterceptor, ProducerRecord
 from kafkalake.client.producing.partitioners import Partitioner
 from kafkalake.client.producing.queues import TopicQueues
@@ -244,7 +244,8 @@ class Producer:
     async def close(self, timeout_s: float | None = None) -> None:
         """Deliver what was sent, up to `timeout_s` (None: `delivery.timeout.ms` decides), fail the rest, and end.
 
-        An open transaction is aborted. While another task closes the producer, the shorter time counts.
+        An open transaction is aborted; the end of one that is being committed or aborted is waited for, `max.block.ms`. While
+        another task closes the producer, the shorter time counts.
         """
         longest_s = None if timeout_s is None else checked_seconds(timeout_s, "a timeout")
         if self._is_over:
@@ -264,12 +265,18 @@ class Producer:
         try:
             async with asyncio.timeout(longest_s):
                 await self.flush()
-                if self._core.may_abort:
-                    await self._operate(Transactions.abort)
+                for _ in range(CLOSING_ATTEMPTS):
+                    if (operation := self._core.ending) is None:
+                        return
+                    try:
+                        await self._operate(operation)
+                    except ClientTimeoutError as error:
+                        logger.warning(NOT_ENDED, error)
+                        return
+                    except KafkaLakeError as error:
+                        logger.warning(NOT_ENDED, error)
         except TimeoutError:
             logger.warning("records were not delivered in the %g s that the producer had to close", longest_s)
-        except KafkaLakeError as error:
-            logger.warning("a transaction was not aborted when the producer was closed: %s", error)
 
     def metrics(self) -> dict[str, float]:
         """Return the producer's metrics by Kafka's names: totals, and rates, averages and maxima of the last half minute."""

@@ -28,7 +28,7 @@ from kafkalake.client.producing.partitioners import Partitioner, partition_of_ke
 from kafkalake.client.producing.queues import TopicQueues
 from kafkalake.client.producing.sender import Sender
 from kafkalake.client.producing.settings import ProducerSettings, producer_settings
-from kafkalake.client.producing.transactions import Outcome, State, Transactions
+from kafkalake.client.producing.transactions import Outcome, Transactions
 from kafkalake.client.record_sizes import RECORD_OVERHEAD_BYTES
 from kafkalake.client.serialization import BytesSerde, Serializer, serde_named
 from kafkalake.clock import Clock, SystemClock
@@ -41,6 +41,10 @@ from kafkalake.errors import (
     as_value,
     with_retriable,
 )
+
+CLOSING_ATTEMPTS = 2
+"""Operations that a close waits for at most: a commit that fails leaves a transaction to be aborted."""
+NOT_ENDED = "a transaction was not ended when the producer was closed: %s"
 
 
 @dataclass(frozen=True)
@@ -131,10 +135,9 @@ class ProducerCore:
             self.transactions.check_send()
 
     @property
-    def may_abort(self) -> bool:
-        """Return whether there is a transaction that is not ending yet."""
-        states = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
-        return self.transactions is not None and self.transactions.state in states
+    def ending(self) -> Callable[[Transactions], Outcome] | None:
+        """The operation that ends the transaction before the producer is closed, see `Transactions.ending`."""
+        return None if self.transactions is None else self.transactions.ending
 
     def operate(self, operation: Callable[[Transactions], Outcome]) -> Outcome:
         """Begin an operation of transactions, in the thread that polls. Return its outcome, done if it is refused."""

@@ -23,7 +23,7 @@ from kafkalake.client.errors import (
 from kafkalake.client.forks import inherited, watch_forks
 from kafkalake.client.network.selector import SelectorEdge
 from kafkalake.client.producing.batch import ArrowFuture, OnDelivery, RecordFuture, wait_for
-from kafkalake.client.producing.core import ProducerCore, ProducerParts
+from kafkalake.client.producing.core import CLOSING_ATTEMPTS, NOT_ENDED, ProducerCore, ProducerParts
 from kafkalake.client.producing.interceptors import ProducerInterceptor, ProducerRecord
 from kafkalake.client.producing.partitioners import Partitioner
 from kafkalake.client.producing.queues import TopicQueues
@@ -160,7 +160,8 @@ class Producer:
     def close(self, timeout_s: float | None = None) -> None:
         """Deliver what was sent, up to `timeout_s` (None: `delivery.timeout.ms` decides), fail the rest, and end.
 
-        An open transaction is aborted. While another thread closes the producer, the shorter time counts.
+        An open transaction is aborted; the end of one that is being committed or aborted is waited for, `max.block.ms`. While
+        another thread closes the producer, the shorter time counts.
         """
         longest_s = None if timeout_s is None else checked_seconds(timeout_s, "a timeout")
         is_own_thread = threading.current_thread() is self._thread
@@ -181,12 +182,18 @@ class Producer:
         except ClientTimeoutError:
             logger.warning("records were not delivered in the %g s that the producer had to close", longest_s)
             return
-        left_s = None if ends is None else ends - self._now_s()
-        if self._core.may_abort and (left_s is None or left_s > 0):
+        for _ in range(CLOSING_ATTEMPTS):
+            operation = self._core.ending
+            left_s = None if ends is None else ends - self._now_s()
+            if operation is None or (left_s is not None and left_s <= 0):
+                return
             try:
-                self._operate(Transactions.abort, left_s)
+                self._operate(operation, left_s)
+            except ClientTimeoutError as error:
+                logger.warning(NOT_ENDED, error)
+                return
             except KafkaLakeError as error:
-                logger.warning("a transaction was not aborted when the producer was closed: %s", error)
+                logger.warning(NOT_ENDED, error)
 
     def disown(self) -> None:
         """Refuse all use: see `forks`."""

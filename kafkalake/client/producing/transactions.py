@@ -194,6 +194,14 @@ class Transactions:
         self._abort_unsent()
         return self._begin_operation()
 
+    @property
+    def ending(self) -> Callable[[Transactions], Outcome] | None:
+        """The operation to be done before the producer is closed: the end under way, else an abort. None without a transaction."""
+        if self.state is State.COMMITTING:
+            return Transactions.commit
+        is_open = self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR, State.ABORTING)
+        return Transactions.abort if is_open else None
+
     def check_send(self) -> None:
         """Raise the error for which no record may be sent now, `IllegalStateError` outside of a transaction."""
         self._require(State.IN_TRANSACTION)
