@@ -114,7 +114,7 @@ class SimulatedProducer:
         queues = self.core.accumulator.topic("t")
         assert queues is not None
         future = self.core.try_append(queues, value, key, partition, (), None, done)
-        assert future is not None
+        assert isinstance(future, RecordFuture)
         return future
 
     def produce(self, node_id: int, request: ProduceRequest) -> ProduceResponse | None:

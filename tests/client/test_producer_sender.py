@@ -84,7 +84,7 @@ def test_queues_of_a_forgotten_topic_are_given_up_and_taken_up_by_a_caller_that_
     producer.run(20_000)
     assert accumulator.topic("t") is None, "as much stayed for each topic that was ever sent to"
     late = producer.core.try_append(before, b"late", None, 0, (), None, None)
-    assert late is not None and accumulator.topic("t") is before
+    assert isinstance(late, RecordFuture) and accumulator.topic("t") is before
     producer.run(20_000)
     assert late.get(0).offset == 0 and accumulator.topic("t") is None
     producer.core.sender.call(lambda: producer.core.want_topic("t"))
@@ -135,8 +135,8 @@ def test_memory_is_refused_when_full_and_given_back() -> None:
     queues = producer.core.accumulator.topic("t")
     assert queues is not None
     futures = []
-    while (future := producer.core.try_append(queues, bytes(3_000), None, 0, (), None, None)) is not None:
-        futures.append(future)
+    while isinstance(added := producer.core.try_append(queues, bytes(3_000), None, 0, (), None, None), RecordFuture):
+        futures.append(added)
     assert 8 <= len(futures) <= 13
     producer.run()
     assert offsets(futures) == list(range(len(futures)))

@@ -147,3 +147,41 @@ def test_interceptors_on_an_event_loop_hear_of_each_record_that_is_refused_once(
 
     asyncio.run(asyncio.wait_for(run(), TIMEOUT_S))
     assert [error and type(error) for error in counting.errors] == HEARD and counting.sent == len(HEARD)
+
+
+class Registering:
+    """A serializer, and a partitioner, that send by the same producer and wait for that, as for a schema."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.producer: kafkalake.Producer | None = None
+        self.serialized = self.chosen = 0
+
+    def serialize(self, topic: str, headers: object, value: bytes) -> bytes:
+        self.serialized += 1
+        self._register()
+        return value
+
+    def partition(self, topic: str, key: object, value: object, partitions: int, available: object) -> int:
+        self.chosen += 1
+        self._register()
+        return 0
+
+    def _register(self) -> None:
+        if self.producer is not None:
+            self.producer.send_arrow(self.topic, pa.table({"value": [b"schema"]}), partition=0).get(TIMEOUT_S)
+
+
+def test_a_record_that_waits_for_room_is_serialized_and_given_a_partition_once(servers: str, topic: str) -> None:
+    """What is called may itself wait for the producer, by whose thread the room is made."""
+    own = Registering(topic)
+    with kafkalake.Producer({"bootstrap.servers": servers, **SMALL}, value_serializer=own, partitioner=own) as producer:
+        own.producer = producer
+        senders = [threading.Thread(target=producer.send, args=[topic, bytes(30_000)]) for _ in range(20)]
+        for each in senders:
+            each.start()
+        for each in senders:
+            each.join(TIMEOUT_S)
+            assert not each.is_alive()
+        producer.flush(TIMEOUT_S)
+    assert (own.serialized, own.chosen) == (len(senders), len(senders))

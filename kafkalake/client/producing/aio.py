@@ -140,11 +140,8 @@ class Producer:
         try:
             self._check_open()
             queues = self._accumulator.topic(topic) or await self._wait_for_topic(topic)
-            future = self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
-            if future is None:
-                future = await self._append_with_room(
-                    lambda: self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
-                )
+            added = self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
+            future = added if isinstance(added, RecordFuture) else await self._append_with_room(added)
         except Exception as error:
             self._core.note_refusal(error)
             raise

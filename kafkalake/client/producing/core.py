@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -42,6 +43,8 @@ from kafkalake.errors import (
     with_retriable,
 )
 
+Append = Callable[[], RecordFuture | None]
+"""Adds a record that is serialized and has its partition: nothing of the application is called. Returns None without memory."""
 CLOSING_ATTEMPTS = 2
 """Operations that a close waits for at most: a commit that fails leaves a transaction to be aborted."""
 NOT_ENDED = "a transaction was not ended when the producer was closed: %s"
@@ -188,8 +191,8 @@ class ProducerCore:
         headers: Sequence[Header],
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
-    ) -> RecordFuture | None:
-        """Add a record. Return its future, None if there is no memory for it now.
+    ) -> RecordFuture | Append:
+        """Add a record. Return its future, or, if there is no memory for it now, what adds it later.
 
         Raise `SerializationError`, `MessageTooLargeError`, `UnknownTopicOrPartitionError` for a partition that is not there, or
         `TypeError` or `ValueError` for arguments that are no record.
@@ -218,7 +221,8 @@ class ProducerCore:
             chosen = self._choose(queues, partition, key, value)
         else:
             chosen = STICKY
-        return self._append(queues, chosen, key, value, timestamp_ms, headers, size, on_delivery, self._monotonic_ms)
+        record = (queues, chosen, key, value, timestamp_ms, headers, size, on_delivery, self._monotonic_ms)
+        return self._append(*record) or partial(self._append, *record)
 
     def encode_arrow(
         self, queues: TopicQueues, records: pa.RecordBatch | pa.Table, partition: int | None

@@ -114,12 +114,8 @@ class Producer:
         try:
             self._check_open()
             queues = self._accumulator.topic(topic) or self._wait_for_topic(topic)
-            future = self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
-            if future is not None:
-                return future
-            return self._append_with_room(
-                lambda: self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
-            )
+            added = self._core.try_append(queues, value, key, partition, headers, timestamp, on_delivery)
+            return added if isinstance(added, RecordFuture) else self._append_with_room(added)
         except Exception as error:
             self._core.note_refusal(error)
             raise
@@ -318,7 +314,10 @@ class Producer:
     def _wait(
         self, attempt: Callable[[], T | None], error: Callable[[], KafkaLakeError], longest_s: float | None = None
     ) -> T:
-        """Return what `attempt` returns once it is not None. Attempts after each piece of news, up to `max.block.ms`."""
+        """Return what `attempt` returns once it is not None. Attempts after each piece of news, up to `max.block.ms`.
+
+        `attempt` calls nothing of the application, which might wait for the producer's thread: that waits to announce its news.
+        """
         block_s = self._core.settings.max_block_ms / 1000
         ends = self._now_s() + (block_s if longest_s is None else min(block_s, longest_s))
         with self._news:
