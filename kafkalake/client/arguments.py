@@ -12,7 +12,10 @@ from kafkalake.topic_partition import TopicPartition
 
 Header: TypeAlias = tuple[str | bytes, bytes | None]
 
-_TIMESTAMP_MAX = (1 << 63) - 1
+_INT64_MAX = (1 << 63) - 1
+_INT32_MAX = (1 << 31) - 1
+_NONE = -1
+"""A generation, or a leader epoch, that is not known."""
 _LONGEST_S = 365 * 24 * 60 * 60.0
 
 
@@ -31,6 +34,14 @@ def check_text(text: str, what: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{what} in UTF-8, which {text!r} has no bytes in") from None
+
+
+def checked_text(text: object, what: str) -> str:
+    """Return a text that is sent. Raise `TypeError` for what is none, `ValueError` as `check_text` does."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} is a str, not {type(text).__name__}")
+    check_text(text, f"{what} is sent")
+    return text
 
 
 def checked_names(names: Iterable[str], what: str) -> list[str]:
@@ -57,17 +68,19 @@ def checked_partition(partition: object) -> TopicPartition:
         raise TypeError(f"a partition is a tuple (topic, number), not {partition!r}")
     topic, number = partition
     check_topic(topic)
-    return topic, checked_number(number, "the number of a partition")
+    return topic, checked_number(number, "the number of a partition", _INT32_MAX)
 
 
-def checked_number(number: object, what: str) -> int:
-    """Return a whole number. Raise `TypeError` for what is none, `ValueError` for one below 0."""
+def checked_number(number: object, what: str, largest: int | None = None) -> int:
+    """Return a whole number. Raise `TypeError` for what is none, `ValueError` for one below 0 or above `largest`."""
     try:
         found = index(number)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{what} is an int, not {type(number).__name__}") from None
     if found < 0:
         raise ValueError(f"{what} is at least 0, not {found}")
+    if largest is not None and found > largest:
+        raise ValueError(f"{what} is at most {largest}, not {found}")
     return found
 
 
@@ -80,12 +93,15 @@ def checked_numbers(numbers: Mapping[TopicPartition, int], what: str) -> dict[To
 def checked_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return offsets to commit with their metadata. Raise as `checked_partitions` and `checked_number` do."""
+    """Return offsets to commit with their metadata. Raise as `checked_partitions`, `checked_number`, `checked_text` do."""
     check_mapping(offsets)
     found = {}
     for partition, given in offsets.items():
-        each = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(checked_number(given, "an offset"))
-        checked_number(each.offset, "an offset")
+        each = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+        checked_number(each.offset, "an offset", _INT64_MAX)
+        if each.leader_epoch not in (None, _NONE):
+            checked_number(each.leader_epoch, "a leader epoch", _INT32_MAX)
+        checked_text(each.metadata or "", "the metadata of an offset")
         found[checked_partition(partition)] = each
     return found
 
@@ -101,15 +117,19 @@ def checked_group(group: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
     found = ConsumerGroupMetadata(group) if isinstance(group, str) else group
     if not isinstance(found, ConsumerGroupMetadata):
         raise TypeError(f"a group is its name or the group_metadata of a consumer, not {type(group).__name__}")
-    if not found.group_id:
+    if not checked_text(found.group_id, "the name of a group"):
         raise ValueError("a group needs a name")
+    checked_text(found.member_id, "the id of a member")
+    checked_text(found.group_instance_id or "", "a group.instance.id")
+    if found.generation_id != _NONE:
+        checked_number(found.generation_id, "the generation of a group", _INT32_MAX)
     return found
 
 
 def checked_timestamp(timestamp: object) -> int:
     """Return a record's timestamp. Raise `TypeError`, `ValueError` for what is no number of milliseconds since 1970."""
     found = checked_number(timestamp, "a timestamp in milliseconds since 1970")
-    if found > _TIMESTAMP_MAX:
+    if found > _INT64_MAX:
         raise ValueError(f"a timestamp has 64 bits: {found} does not fit")
     return found
 

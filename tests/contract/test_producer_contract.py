@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -21,6 +21,7 @@ import kafkalake
 from kafkalake import Producer, aio
 from kafkalake.client.errors import ClientClosedError, ClientTimeoutError, IllegalStateError
 from kafkalake.client.producing.batch import RecordFuture
+from kafkalake.client.records import ConsumerGroupMetadata, OffsetAndMetadata
 from kafkalake.errors import BrokerUnavailableError, MessageTooLargeError, ProducerFencedError
 
 COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -249,3 +250,34 @@ def test_a_wrong_address_is_said_within_seconds() -> None:
 
     with ThreadPoolExecutor() as at_once:
         assert [each.result() for each in (at_once.submit(send), at_once.submit(read))] == [None, None]
+
+
+WRONG_COMMITS: list[tuple[Any, Any]] = [
+    ({("in", 0): 5}, "g\udc80"),
+    ({("in", 0): 5}, ConsumerGroupMetadata("g", 1, "m\udc80")),
+    ({("in", 0): 5}, ConsumerGroupMetadata("g", 1, "m", "i\udc80")),
+    ({("in", 0): 5}, ConsumerGroupMetadata("g", 1 << 31, "m")),
+    ({("in", 0): 5}, ConsumerGroupMetadata("g", "1", "m")),  # type: ignore[arg-type]
+    ({("in", 0): 1 << 63}, "g"),
+    ({("in", 1 << 31): 5}, "g"),
+    ({("in", 0): OffsetAndMetadata(5, 1 << 31)}, "g"),
+    ({("in", 0): OffsetAndMetadata(5, None, "m\udc80")}, "g"),
+    ({("in", 0): OffsetAndMetadata(5, None, 7)}, "g"),  # type: ignore[arg-type]
+]
+
+
+def test_offsets_that_no_request_can_hold_are_refused_and_the_transaction_is_committed(
+    any_broker: BrokerProcess, made_topic: str
+) -> None:
+    servers, topic = any_broker.bootstrap_servers, made_topic
+    with kafkalake.Producer(bootstrap_servers=servers, transactional_id=topic) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            future = producer.send(topic, b"v", partition=0)
+            for offsets, group in WRONG_COMMITS:
+                with pytest.raises((TypeError, ValueError)):
+                    producer.send_offsets_to_transaction(offsets, group)
+            producer.send_offsets_to_transaction({(topic, 0): 5}, topic)
+        assert future.get(TIMEOUT_S).offset == 0
+    with kafkalake.Admin(bootstrap_servers=servers) as admin:
+        assert admin.committed_offsets(topic)[topic, 0].offset == 5
