@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from cProfile import Profile
 from itertools import pairwise
 from random import Random
 
 import pytest
-from simulated_producer import OUT_OF_ORDER, UNKNOWN_PRODUCER, SimulatedProducer
+from simulated_producer import OUT_OF_ORDER, UNKNOWN_PRODUCER, ModelLog, SimulatedProducer
 
 from kafkalake.client.errors import ClientTimeoutError
 from kafkalake.client.producing.batch import RecordFuture
@@ -441,6 +442,31 @@ def test_partitions_of_a_broker_that_takes_nothing_get_no_records_without_a_key_
     producer.brokers[1].is_up = True
     producer.run(2_000)
     assert set.union(*[spread() for _ in range(3)]) == {0, 1}
+
+
+def calls_for_a_record(partitions: int, partition: int | None) -> int:
+    """Return how many functions are called for a record soon after another, of a producer that has sent to all partitions."""
+    producer = SimulatedProducer(linger_ms=0, buffer_memory=1 << 30)
+    producer.topics.leaders["t"] = [number % 2 for number in range(partitions)]
+    producer.logs = {("t", number): ModelLog() for number in range(partitions)}
+    producer.start()
+    for number in range(partitions):
+        producer.send(b"v", number)
+    producer.run(1_000)
+    producer.send(b"v", partition)
+    producer.run()
+    profile = Profile()
+    profile.enable()
+    future = producer.send(b"v", partition)
+    producer.run()
+    profile.disable()
+    assert future.is_done
+    return sum(each.callcount for each in profile.getstats())
+
+
+@pytest.mark.parametrize("partition", [0, None])
+def test_partitions_without_records_cost_nothing(partition: int | None) -> None:
+    assert calls_for_a_record(3_000, partition) < 2 * calls_for_a_record(4, partition)
 
 
 def test_an_answer_without_a_producer_id_is_asked_for_again_after_a_pause() -> None:

@@ -7,7 +7,7 @@ grows, as many small batches would otherwise use it up, and what an encoded batc
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from weakref import WeakValueDictionary
@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from kafkalake.client.arguments import Header
 from kafkalake.client.network.metadata import ClusterMetadata
 from kafkalake.client.producing.batch import Batch, OnDelivery, RecordFuture
-from kafkalake.client.producing.queues import PartitionQueue, TopicQueues
+from kafkalake.client.producing.queues import Filled, PartitionQueue, TopicQueues
 from kafkalake.client.producing.settings import ProducerSettings
 from kafkalake.errors import KafkaLakeError, as_value
 from kafkalake.wire.record_batch import batch_from_arrow, decode_fetched, encode_batch
@@ -59,6 +59,9 @@ class Accumulator:
         self._topics: dict[str, TopicQueues] = {}
         self._forgotten: WeakValueDictionary[str, TopicQueues] = WeakValueDictionary()
         """Of topics that are forgotten while a caller may still append to them."""
+        self._filled: Filled = {}
+        self._spread: dict[str, None] = {}
+        """Topics whose sticky partitioner has been asked since it got the load of the partitions."""
         self._used = 0
         self._waiters = 0
         self._flushes = 0
@@ -110,6 +113,8 @@ class Accumulator:
                         self._close(queue, batch)
                         continue  # the sticky partition may be another one now
                 self._topics.setdefault(topic.name, topic)  # forgotten since the caller has looked
+                if partition < 0:
+                    self._spread[topic.name] = None
                 batch = self._make_room(queue, size, now())
                 if batch is None:
                     return None
@@ -125,7 +130,10 @@ class Accumulator:
             size = len(data)
             if not self._take(size):
                 return None
-            chosen = topic.sticky.begin(topic.count, topic.available) if partition < 0 else partition
+            chosen = partition
+            if partition < 0:
+                chosen = topic.sticky.begin(topic.count, topic.available)
+                self._spread[topic.name] = None
             batch = self._new_batch(topic.name, chosen, now_ms)
             batch.take_encoded(data, records)
             batch.charge(size)
@@ -161,7 +169,7 @@ class Accumulator:
             for name, info in cluster.topics.items():
                 queues = self._topics.get(name) or self._forgotten.get(name)
                 if queues is None:
-                    queues = TopicQueues(name, self._settings.batch_size, self._random)
+                    queues = TopicQueues(name, self._settings.batch_size, self._random, self._filled)
                 queues.update(info)
                 self._topics[name] = queues
             idle = self._topics.keys() - cluster.topics.keys() - cluster.errors.keys()
@@ -172,10 +180,9 @@ class Accumulator:
         """Return what may be sent. `is_available`: whether a broker should get records without a key (KIP-794)."""
         found = Ready()
         with self._lock:
-            for queue in self._queues():
+            for queue in self._filled:
                 self._check(queue, cluster, now_ms, found)
-            for topic in self._topics.values():
-                self._update_load(topic, cluster, is_available)
+            self._update_loads(cluster, now_ms, is_available)
         return found
 
     def take(self, queues: list[PartitionQueue], may_send: Callable[[Batch], bool], now_ms: int) -> list[Batch]:
@@ -232,7 +239,7 @@ class Accumulator:
         """Remove the queued batches whose delivery has taken too long, and return them."""
         found = []
         with self._lock:
-            for queue in self._queues():
+            for queue in list(self._filled):
                 for batch in list(queue.batches):
                     if not self.is_expired(batch, now_ms):
                         break
@@ -260,7 +267,7 @@ class Accumulator:
         """Remove the queued batches for which `is_unsent`, and return them."""
         found = []
         with self._lock:
-            for queue in self._queues():
+            for queue in list(self._filled):
                 for batch in [each for each in queue.batches if is_unsent(each)]:
                     queue.remove(batch)
                     found.append(batch)
@@ -270,7 +277,7 @@ class Accumulator:
         """Take no more records: `append` raises `error`. Remove what is queued, and return all batches that have not ended."""
         with self._lock:
             self._refusal = as_value(error)
-            for queue in self._queues():
+            for queue in list(self._filled):
                 queue.clear()
             return list(self._incomplete)
 
@@ -289,9 +296,6 @@ class Accumulator:
     def _check_open(self) -> None:
         if self._refusal is not None:
             raise as_value(self._refusal)
-
-    def _queues(self) -> Iterator[PartitionQueue]:
-        return (queue for topic in self._topics.values() for queue in topic.partitions if queue.batches)
 
     def _queue(self, batch: Batch) -> PartitionQueue:
         return self._topics[batch.topic].partitions[batch.partition]
@@ -359,10 +363,23 @@ class Accumulator:
         lingers = first is queue.open and not self._waiters and not self._flushes
         return max(first.created_ms + self._settings.linger_ms if lingers else 0, first.retry_at_ms)
 
-    def _update_load(self, topic: TopicQueues, cluster: ClusterMetadata, is_available: Callable[[int], bool]) -> None:
+    def _update_loads(self, cluster: ClusterMetadata, now_ms: int, is_available: Callable[[int], bool]) -> None:
+        for name in list(self._spread):
+            topic = self._topics.get(name)
+            if topic is None:
+                del self._spread[name]
+            elif topic.load_due_ms <= now_ms:
+                del self._spread[name]
+                self._update_load(topic, cluster, now_ms, is_available)
+
+    def _update_load(
+        self, topic: TopicQueues, cluster: ClusterMetadata, now_ms: int, is_available: Callable[[int], bool]
+    ) -> None:
+        if not self._settings.partitioner_adaptive_partitioning_enable:
+            return
         usable = []
         for partition in topic.available:
             leader = cluster.leader(topic.name, partition)
             if leader is not None and is_available(leader):
                 usable.append(partition)
-        topic.update_load(usable, is_adaptive=self._settings.partitioner_adaptive_partitioning_enable)
+        topic.update_load(usable, now_ms)

@@ -86,12 +86,15 @@ class Sequences:
         self._is_transactional = is_transactional
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._to_renumber: set[TopicPartition] = set()
+        self._unresolved: set[TopicPartition] = set()
+        """Those with batches that were given up since they were numbered anew."""
 
     def begin(self, identity: Identity) -> None:
         """Take over a new identity, from which all partitions are numbered anew."""
         self.identity = identity
         if self._is_transactional:
             self._partitions.clear()
+            self._unresolved.clear()
 
     def may_send(self, batch: Batch) -> bool:
         """Return whether a batch may be sent now: in order behind what is in flight, and with a valid identity."""
@@ -137,6 +140,7 @@ class Sequences:
         state = self._state(batch)
         self._remove(state, batch)
         state.mark_unresolved(True)
+        self._unresolved.add((batch.topic, batch.partition))
 
     def replaced(self, batch: Batch, parts: list[Batch]) -> None:
         """Take the news that a batch was cut into parts, which take its numbers."""
@@ -185,8 +189,12 @@ class Sequences:
         Return whether acknowledged numbers show a gap that a transaction cannot close. Others are numbered anew.
         """
         has_gap = False
-        for partition, state in self._partitions.items():
-            if not state.is_unresolved or state.in_flight:
+        for partition in list(self._unresolved):
+            state = self._partitions[partition]
+            if state.is_unresolved and state.in_flight:
+                continue
+            self._unresolved.discard(partition)
+            if not state.is_unresolved:  # numbered anew meanwhile
                 continue
             state.mark_unresolved(False)
             if state.next_sequence != (state.last_acked + 1) & _SEQUENCE_MASK:

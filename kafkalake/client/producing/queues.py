@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections import deque
 from random import Random
+from typing import TypeAlias
 
 from kafkalake.client.cluster import TopicInfo
 from kafkalake.client.producing.batch import Batch
 from kafkalake.client.producing.partitioners import StickyPartitioner
 
+_PARTITIONS_A_MS = 50
+"""Partitions whose load is taken over in a millisecond at most, a few hundredths of the sender's time."""
+
+Filled: TypeAlias = "dict[PartitionQueue, None]"
+"""The queues with batches, of all topics, in the order in which they are looked at."""
+
 
 class PartitionQueue:
     """The batches of one partition. `open`: the last one, while records are added to it. is_muted: nothing is sent now."""
 
-    __slots__ = ("_topic", "batches", "is_muted", "open", "partition", "topic")
+    __slots__ = ("_filled", "_topic", "batches", "is_muted", "open", "partition", "topic")
 
-    def __init__(self, topic: TopicQueues, partition: int) -> None:
+    def __init__(self, topic: TopicQueues, partition: int, filled: Filled) -> None:
         self.topic = topic.name
         self._topic = topic
+        self._filled = filled
         self.partition = partition
         self.batches: deque[Batch] = deque()
         self.open: Batch | None = None
@@ -26,6 +34,7 @@ class PartitionQueue:
     def begin(self, batch: Batch) -> None:
         """Add a batch to which records are added."""
         self.batches.append(batch)
+        self._filled[self] = None
         self.open = batch
 
     def close_open(self) -> None:
@@ -39,10 +48,14 @@ class PartitionQueue:
         """Add a batch of encoded records behind those that were added before."""
         self.close_open()
         self.batches.append(batch)
+        self._filled[self] = None
 
     def pop(self) -> Batch:
-        """Remove the first batch, encoded."""
+        """Remove the first batch, encoded. Other partitions with batches are in front of this one then."""
         batch = self.batches.popleft()
+        del self._filled[self]
+        if self.batches:
+            self._filled[self] = None
         if batch is self.open:
             self.close_open()
         return batch
@@ -55,16 +68,20 @@ class PartitionQueue:
             self.batches.insert(place, batch)
         else:
             self.batches.appendleft(batch)
+        self._filled[self] = None
 
     def remove(self, batch: Batch) -> None:
         """Remove a batch that is not sent any more."""
         self.batches.remove(batch)
+        if not self.batches:
+            del self._filled[self]
         if batch is self.open:
             self.open = None
 
     def clear(self) -> None:
         """Remove all batches."""
         self.batches.clear()
+        self._filled.pop(self, None)
         self.open = None
 
     def mute(self, is_muted: bool) -> None:
@@ -78,12 +95,17 @@ def _precedes(batch: Batch, other: Batch) -> bool:
 
 
 class TopicQueues:
-    """The partitions of a topic, and the one for records without a key. `count`: of the newest metadata."""
+    """The partitions of a topic, and the one for records without a key. `count`: of the newest metadata.
 
-    __slots__ = ("__weakref__", "available", "count", "name", "partitions", "sticky")
+    load_due_ms: when the load of the partitions may be taken over again.
+    """
 
-    def __init__(self, name: str, batch_size: int, random: Random) -> None:
+    __slots__ = ("__weakref__", "_filled", "available", "count", "load_due_ms", "name", "partitions", "sticky")
+
+    def __init__(self, name: str, batch_size: int, random: Random, filled: Filled) -> None:
         self.name = name
+        self._filled = filled
+        self.load_due_ms = 0
         self.sticky = StickyPartitioner(batch_size, random)
         self.partitions: list[PartitionQueue] = []
         self.available: list[int] = []
@@ -93,16 +115,14 @@ class TopicQueues:
         """Take over the partitions of the newest metadata. Those that are gone keep their queues until these are empty."""
         self.count = len(info.partitions)
         for partition in range(len(self.partitions), len(info.partitions)):
-            self.partitions.append(PartitionQueue(self, partition))
+            self.partitions.append(PartitionQueue(self, partition, self._filled))
         self.available = [each.partition for each in info.partitions if each.leader >= 0]
 
     def count_batch(self, partition: int, size: int) -> None:
         """Take the news that a batch of `size` bytes takes no more records."""
         self.sticky.add_batch(partition, size, self.count, self.available)
 
-    def update_load(self, available: list[int], *, is_adaptive: bool) -> None:
-        """Take over the load of the partitions, by the lengths of their queues."""
-        if not is_adaptive:
-            self.sticky.update_load((), ())
-            return
+    def update_load(self, available: list[int], now_ms: int) -> None:
+        """Take over the load of the partitions, by the lengths of their queues. That of many is taken over less often."""
+        self.load_due_ms = now_ms + self.count // _PARTITIONS_A_MS
         self.sticky.update_load(available, [len(self.partitions[each].batches) for each in available])
