@@ -138,3 +138,12 @@ def test_serializers_make_bytes_and_values_again(serde: Any, value: object, wron
 def test_an_unknown_serializer_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="bytes, string, json"):
         SimulatedProducer(parts={"value_serializer": "protobuf"})
+
+
+def test_a_round_robin_over_any_number_of_topics_remembers_so_many_and_spreads_all() -> None:
+    turns, topics, partitions = RoundRobinPartitioner(), 12_001, range(4)
+    found = [
+        Counter(turns.partition(f"t{number}", None, None, 4, partitions) for number in range(topics)) for _ in range(4)
+    ]
+    assert len(turns._next) == 10_000
+    assert min((found[2] + found[3]).values()) > topics / 4

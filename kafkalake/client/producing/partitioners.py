@@ -7,6 +7,7 @@ Source: `org.apache.kafka.clients.producer.internals.BuiltInPartitioner`.
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
@@ -19,6 +20,9 @@ from kafkalake.client.partitioner import murmur2
 
 _ALMOST_BYTES = 1_024
 """What a batch that is full may lack, as the next record did not fit."""
+
+_TOPICS_MAX = 10_000
+"""The most topics whose turns are remembered."""
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
@@ -37,17 +41,25 @@ class Partitioner(Protocol):
 
 
 class RoundRobinPartitioner:
-    """Spreads records over the available partitions in turn, whatever their keys."""
+    """Spreads records over the available partitions in turn, whatever their keys. The turns of 10,000 topics are remembered."""
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._forgotten = 0
 
     def partition(
         self, topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]
     ) -> int:
         """Return the next partition in turn."""
-        turn = self._next.get(topic, 0)
-        self._next[topic] = turn + 1
+        with self._lock:
+            turn = self._next.get(
+                topic, self._forgotten
+            )  # not 0, at which those that come back again and again would stay
+            if topic not in self._next and len(self._next) >= _TOPICS_MAX:
+                del self._next[next(iter(self._next))]
+                self._forgotten += 1
+            self._next[topic] = turn + 1
         return available[turn % len(available)] if available else turn % partitions
 
 
