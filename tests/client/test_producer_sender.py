@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from cProfile import Profile
 from itertools import pairwise
 from random import Random
@@ -10,7 +11,7 @@ import pytest
 from simulated_producer import OUT_OF_ORDER, UNKNOWN_PRODUCER, ModelLog, SimulatedProducer
 
 from kafkalake.client.errors import ClientTimeoutError
-from kafkalake.client.producing.batch import RecordFuture
+from kafkalake.client.producing.batch import LOG_APPEND_TIME_NONE, Batch, RecordFuture, wait_for
 from kafkalake.client.requests import INIT_PRODUCER_ID
 from kafkalake.errors import (
     ConfigurationError,
@@ -483,3 +484,27 @@ def test_an_answer_without_a_producer_id_is_asked_for_again_after_a_pause() -> N
     producer.run(5_000)
     assert future.get(0).offset == 0
     assert len(asked) == 4 and min(later - earlier for earlier, later in pairwise(asked)) >= 80
+
+
+def test_callbacks_of_very_many_records_of_a_batch_take_as_long_each_as_those_of_a_few() -> None:
+    def seconds(records: int) -> float:
+        batch = Batch("t", 0, 0, 0, lambda: None, is_transactional=False)
+        for _ in range(records):
+            batch.add_done_callback(lambda: None)
+        before = time.process_time()
+        batch.complete(0, LOG_APPEND_TIME_NONE)
+        return time.process_time() - before
+
+    assert seconds(200_000) < 50 * seconds(20_000)
+
+
+def test_waits_that_have_no_time_leave_nothing_behind() -> None:
+    producer = SimulatedProducer(linger_ms=0).start()
+    futures = [producer.send(b"a", partition) for partition in (0, 1)]
+    for wait in (lambda: futures[0].get(0), lambda: wait_for([future._batch for future in futures], 0)):
+        for _ in range(3):
+            with pytest.raises(ClientTimeoutError):
+                wait()
+    assert not any(future._batch._done_callbacks for future in futures)
+    producer.run()
+    assert offsets(futures) == [0, 0]

@@ -6,7 +6,9 @@ the encoded batch when it is sent, as they may change until it is acknowledged.
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TypeAlias
@@ -106,7 +108,7 @@ class Batch:
         self._timestamps: list[int] = []
         self._headers: dict[int, Sequence[Header]] = {}
         self._callbacks: list[tuple[int, int, OnDelivery]] = []
-        self._done_callbacks: list[Callable[[], object]] = []
+        self._done_callbacks: deque[Callable[[], object]] = deque()
         self._parts: list[Batch] = []
 
     # Filling
@@ -237,6 +239,11 @@ class Batch:
         if self.is_done:
             self._run_done_callbacks()
 
+    def remove_done_callback(self, done: Callable[[], object]) -> None:
+        """Forget a callback that is not to be called any more. It may have been called."""
+        with contextlib.suppress(ValueError):
+            self._done_callbacks.remove(done)
+
     def result(self, index: int, timestamp_ms: int) -> RecordMetadata:
         """Return the metadata of a record, once the batch has ended. Raise the error of the batch."""
         for part in self._parts:
@@ -281,7 +288,7 @@ class Batch:
     def _run_done_callbacks(self) -> None:
         while True:
             try:
-                done = self._done_callbacks.pop(0)
+                done = self._done_callbacks.popleft()
             except IndexError:  # another thread took the last one
                 return
             call_application(done, "a callback of a delivery failed")
@@ -298,13 +305,18 @@ def wait_for(batches: Sequence[Batch], timeout_s: float | None) -> None:
         return
     left[0].check_wait()
     ended = threading.Event()
-    count_ends(left, ended.set)
-    if not ended.wait(longest_s):
-        raise ClientTimeoutError(f"records were not delivered in {longest_s:g} s")
+    end = count_ends(left, ended.set)
+    try:
+        if not ended.wait(longest_s):
+            raise ClientTimeoutError(f"records were not delivered in {longest_s:g} s")
+    finally:
+        if not ended.is_set():
+            for batch in left:
+                batch.remove_done_callback(end)
 
 
-def count_ends(batches: Sequence[Batch], done: Callable[[], object]) -> None:
-    """Call `done` once all batches have ended, at once if there are none."""
+def count_ends(batches: Sequence[Batch], done: Callable[[], object]) -> Callable[[], object]:
+    """Call `done` once all batches have ended, at once if there are none. Return the callback that the batches got for it."""
     left = count(len(batches) - 1, -1)  # threads may end batches at the same time
 
     def end() -> None:
@@ -315,6 +327,7 @@ def count_ends(batches: Sequence[Batch], done: Callable[[], object]) -> None:
         done()
     for batch in batches:
         batch.add_done_callback(end)
+    return end
 
 
 class RecordFuture:
