@@ -109,6 +109,24 @@ def test_an_interceptor_that_returns_no_record_is_skipped() -> None:
     assert producer.core.intercepted(record, None)[0] is record
 
 
+async def call_later(metadata: object, error: object) -> None:
+    """No callback: it would be called, and never awaited."""
+
+
+class Passing(Deaf):
+    """An interceptor that sees a record and changes nothing."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:  # type: ignore[override]
+        return record
+
+
+@pytest.mark.parametrize(("wrong", "match"), [(5, "not callable"), (call_later, "not awaited")])
+def test_what_is_no_callback_is_refused_where_there_are_interceptors(wrong: Any, match: str) -> None:
+    producer = kafkalake.Producer(bootstrap_servers=NOWHERE, interceptors=[Passing()])
+    with producer, pytest.raises(TypeError, match=match):
+        producer.send("t", b"v", on_delivery=wrong)
+
+
 @pytest.mark.parametrize(
     ("given", "error", "match"),
     [

@@ -113,7 +113,12 @@ class ProducerCore:
         )
 
     def intercepted(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> tuple[ProducerRecord, OnDelivery]:
-        """Return the record that the interceptors return, and a callback that tells them of its delivery."""
+        """Return the record that the interceptors return, and a callback that tells them of its delivery.
+
+        Raise `TypeError` for an `on_delivery` that is no callback, which that would hide.
+        """
+        if on_delivery is not None:
+            _check_callback(on_delivery)
         chain = self._interceptors
 
         def delivered(metadata: Any, error: KafkaLakeError | None) -> None:
@@ -213,10 +218,8 @@ class ProducerCore:
         if size > self._largest:
             self._refuse_size(size)
         timestamp_ms = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
-        if on_delivery is not None and not callable(on_delivery):
-            raise TypeError(f"on_delivery is called with metadata and an error, but {on_delivery!r} is not callable")
-        if on_delivery is not None and inspect.iscoroutinefunction(on_delivery):
-            raise TypeError(f"on_delivery is called and not awaited, but {on_delivery!r} is a coroutine function")
+        if on_delivery is not None:
+            _check_callback(on_delivery)
         if partition is not None or key is not None or self._partitioner is not None:
             chosen = self._choose(queues, partition, key, value)
         else:
@@ -286,6 +289,13 @@ def _serialized(serializer: Serializer, topic: str, headers: Sequence[Header], v
     if found is None or isinstance(found, bytes):
         return found
     raise SerializationError(f"{type(serializer).__name__} returned {type(found).__name__}, not bytes")
+
+
+def _check_callback(on_delivery: object) -> None:
+    if not callable(on_delivery):
+        raise TypeError(f"on_delivery is called with metadata and an error, but {on_delivery!r} is not callable")
+    if inspect.iscoroutinefunction(on_delivery):
+        raise TypeError(f"on_delivery is called and not awaited, but {on_delivery!r} is a coroutine function")
 
 
 def headers_bytes(headers: Sequence[Header]) -> int:
