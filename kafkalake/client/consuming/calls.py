@@ -9,7 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from kafkalake.client.arguments import (
     checked_partitions,
 )
 from kafkalake.client.cluster import PartitionInfo
-from kafkalake.client.consuming.commits import Committed, GivenOffsets
+from kafkalake.client.consuming.commits import Committed, GivenOffsets, Offsets
 from kafkalake.client.consuming.core import ConsumerCore
 from kafkalake.client.consuming.fetched import RawRecord
 from kafkalake.client.consuming.listeners import CommitCallback, ConsumerInterceptor, RebalanceListener
@@ -98,7 +98,11 @@ class ConsumerCalls:
         """Return up to `limit` records, [] if none came in time."""
         records = yield from self._poll(timeout_ms, lambda: self._take_records(limit))
         self.core.count_records(len(records))
-        return self._intercepted(records)
+        if not records or not self._interceptors:
+            return records
+        intercepted: list[DeserializedRecord] = []
+        yield Call(lambda: intercepted.extend(self._intercepted(records)))
+        return intercepted
 
     def poll_arrow(self, timeout_ms: int, limit: int) -> Script[list[pa.RecordBatch]]:
         """Return batches of at least `limit` records in all, if there are so many."""
@@ -182,7 +186,7 @@ class ConsumerCalls:
             raise kept
 
     def _intercepted(self, records: list[DeserializedRecord]) -> list[DeserializedRecord]:
-        for interceptor in self._interceptors if records else ():
+        for interceptor in self._interceptors:
             try:
                 records = list(interceptor.on_consume(records))
             except Exception:
@@ -231,7 +235,6 @@ class ConsumerCalls:
         errors: list[Exception] = []
         yield from self._noting(self._result(self.core.commit(committed, deadline_ms, is_repeated=True)), errors)
         if not errors:
-            self._report_commit(committed)
             yield from self._earlier_commits(deadline_ms)
         yield from self._noting(self._call_back(), errors)
         _raise_first(errors)
@@ -253,20 +256,26 @@ class ConsumerCalls:
 
         def ended() -> None:
             self._commits_under_way -= 1
-            if operation.error is None:
-                self._report_commit(committed)
             if callback is not None:
                 self._ended_commits.append(lambda: callback(committed, operation.error))
 
         operation.when_done(ended)
 
-    def _report_commit(self, offsets: Mapping[TopicPartition, Any]) -> None:
+    def _report_commit(self, offsets: Offsets) -> None:
         for interceptor in self._interceptors:
             call_application(partial(interceptor.on_commit, offsets), "an interceptor failed in on_commit")
 
     def _call_back(self) -> Script[None]:
-        while self._ended_commits:
-            yield Call(self._ended_commits.popleft())
+        while self._has_news:
+            while self.core.ended_commits:
+                yield Call(partial(self._report_commit, self.core.ended_commits.popleft()))
+            if self._ended_commits:
+                yield Call(self._ended_commits.popleft())
+
+    @property
+    def _has_news(self) -> bool:
+        """Return whether interceptors, or callbacks, have not heard of a commit."""
+        return bool(self._ended_commits or self.core.ended_commits)
 
     # Questions
 
@@ -379,7 +388,7 @@ class ConsumerCalls:
         except KafkaLakeError as error:
             logger.warning("offsets were not committed when the consumer was closed: %s", error)
         errors: list[Exception] = []
-        while self._ended_commits:
+        while self._has_news:
             yield from self._noting(self._call_back(), errors)
         left_ms = max(deadline_ms - self._clock.monotonic_ms(), 0)
         yield from self._noting(self._leave(min(left_ms, _LEAVE_MS)), errors)

@@ -9,6 +9,7 @@ A little more than 400 lines: it composes the parts of a consumer and has the ca
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
@@ -56,10 +57,19 @@ class ConsumerCore:
     """See the module."""
 
     def __init__(
-        self, settings: ConsumerSettings, assignors: Sequence[Assignor], member_id: str, random: Random
+        self,
+        settings: ConsumerSettings,
+        assignors: Sequence[Assignor],
+        member_id: str,
+        random: Random,
+        *,
+        notes_commits: bool = False,
     ) -> None:
-        """member_id: a new id, for the consumer protocol."""
+        """member_id: a new id, for the consumer protocol. notes_commits: whether `ended_commits` are collected."""
         self._settings = settings
+        self._notes_commits = notes_commits
+        self.ended_commits: deque[Offsets] = deque()
+        """Offsets that were committed, automatically or not, of which interceptors have not heard."""
         self._network = NetworkClient(settings, random)
         self.metadata = self._network.metadata
         self.view = ClusterView(self.metadata)
@@ -388,7 +398,15 @@ class ConsumerCore:
 
     def commit(self, offsets: Offsets, deadline_ms: int, *, is_repeated: bool) -> Operation[None]:
         """Commit offsets. Raise `InvalidGroupIdError` without a group."""
-        return self._group_commits().commit(offsets, deadline_ms, is_repeated=is_repeated)
+        operation = self._group_commits().commit(offsets, deadline_ms, is_repeated=is_repeated)
+
+        def ended() -> None:
+            if operation.error is None:
+                self.ended_commits.append(offsets)
+
+        if offsets and self._notes_commits:
+            operation.when_done(ended)
+        return operation
 
     def committed(self, partitions: Collection[TopicPartition], deadline_ms: int) -> Operation[Committed]:
         """Find out what was committed. Raise `InvalidGroupIdError` without a group."""

@@ -57,7 +57,13 @@ class ConsumerFace:
         self._clock = parts.clock or SystemClock()
         assignors = _assignors(self._settings, parts.assignors)
         member_id = encode_uuid(parts.new_id())
-        self._core = ConsumerCore(self._settings, assignors, member_id, parts.random or Random())
+        self._core = ConsumerCore(
+            self._settings,
+            assignors,
+            member_id,
+            parts.random or Random(),
+            notes_commits=bool(parts.interceptors),
+        )
         for each in parts.interceptors:
             check_part("interceptors", each, "on_consume", "on_commit")
         deserializers = (

@@ -32,12 +32,15 @@ class RebalanceListener:
 
 
 class ConsumerInterceptor(Protocol):
-    """Sees records before the application, and commits. One that raises is logged and skipped."""
+    """Sees records before the application, and commits. One that raises is logged and skipped.
+
+    Called in calls of the consumer, by the thread that calls it, while heartbeats go on.
+    """
 
     def on_consume(self, records: Sequence[DeserializedRecord]) -> Sequence[DeserializedRecord]:
         """Return the records that the application, or the next interceptor, gets."""
         ...
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> object:
-        """Take the news of a commit."""
+        """Take the news of a commit, also of an automatic one."""
         ...

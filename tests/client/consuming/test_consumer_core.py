@@ -17,6 +17,7 @@ from simulated_network import SimulatedBroker, SimulatedNetwork, SimulatedTopics
 from kafkalake.client.consuming.calls import ConsumerCalls
 from kafkalake.client.consuming.core import ConsumerCore
 from kafkalake.client.consuming.records import DeserializedRecord
+from kafkalake.client.consuming.script import Call
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import LogTruncationError, NoOffsetForPartitionError, Step
 from kafkalake.client.records import OffsetAndMetadata
@@ -214,7 +215,10 @@ class World:
         script = calls.poll(1_000, limit)
         try:
             while True:
-                next(script)
+                step = next(script)
+                if isinstance(step, Call):
+                    step.call()
+                    continue
                 self.network.run(10)
                 clock.advance(10)
         except StopIteration as stop:
