@@ -7,11 +7,13 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn
 
+from kafkalake.errors import as_value
+
 logger = logging.getLogger(__name__)
 
 
-def call_application(call: Callable[[], object], failed: str) -> None:
-    """Call, and log what is raised with the text `failed`.
+def call_application(call: Callable[[], object], name: str) -> None:
+    """Call, and log what is raised. name: of what is called, for the log.
 
     Deliveries that others wait for are announced behind it, so it is caught also if it is no `Exception`: `sys.exit`, or the
     result of a cancelled task. What is to end the process is raised by the event loop, if one runs here, in its next turn.
@@ -19,11 +21,11 @@ def call_application(call: Callable[[], object], failed: str) -> None:
     try:
         call()
     except Exception:
-        logger.exception(failed)
+        logger.exception("%s failed", name)
     except BaseException as error:
-        logger.exception(failed)
+        logger.exception("%s failed", name)
         if isinstance(error, KeyboardInterrupt | SystemExit):
-            _raise_soon(error)
+            _raise_soon(as_value(error))
 
 
 def _raise_soon(error: BaseException) -> None:

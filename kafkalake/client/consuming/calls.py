@@ -263,7 +263,7 @@ class ConsumerCalls:
 
     def _report_commit(self, offsets: Offsets) -> None:
         for interceptor in self._interceptors:
-            call_application(partial(interceptor.on_commit, offsets), "an interceptor failed in on_commit")
+            call_application(partial(interceptor.on_commit, offsets), "on_commit of an interceptor")
 
     def _call_back(self) -> Script[None]:
         while self._has_news:

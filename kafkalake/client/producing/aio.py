@@ -17,7 +17,7 @@ from kafkalake.client.arguments import Header, check_topic, checked_group, check
 from kafkalake.client.errors import BufferExhaustedError, ClientClosedError, ClientTimeoutError
 from kafkalake.client.network.event_loop import EventLoopEdge
 from kafkalake.client.producing.batch import ArrowFuture, Batch, OnDelivery, RecordFuture
-from kafkalake.client.producing.core import CLOSING_ATTEMPTS, NOT_ENDED, ProducerCore, ProducerParts
+from kafkalake.client.producing.core import CLOSING_ATTEMPTS, ProducerCore, ProducerParts
 from kafkalake.client.producing.interceptors import ProducerInterceptor, ProducerRecord
 from kafkalake.client.producing.partitioners import Partitioner
 from kafkalake.client.producing.queues import TopicQueues
@@ -268,10 +268,10 @@ class Producer:
                     try:
                         await self._operate(operation)
                     except ClientTimeoutError as error:
-                        logger.warning(NOT_ENDED, error)
+                        self._core.note_unended(as_value(error))
                         return
                     except KafkaLakeError as error:
-                        logger.warning(NOT_ENDED, error)
+                        self._core.note_unended(as_value(error))
         except TimeoutError:
             logger.warning("records were not delivered in the %g s that the producer had to close", longest_s)
 

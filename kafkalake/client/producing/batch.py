@@ -283,7 +283,7 @@ class Batch:
             metadata, error = self.result(index, timestamp_ms), None
         except KafkaLakeError as failed:
             metadata, error = None, as_value(failed)
-        call_application(lambda: on_delivery(metadata, error), "a delivery callback failed")
+        call_application(lambda: on_delivery(metadata, error), "a delivery callback")
 
     def _run_done_callbacks(self) -> None:
         while True:
@@ -291,7 +291,7 @@ class Batch:
                 done = self._done_callbacks.popleft()
             except IndexError:  # another thread took the last one
                 return
-            call_application(done, "a callback of a delivery failed")
+            call_application(done, "a callback of a delivery")
 
 
 def wait_for(batches: Sequence[Batch], timeout_s: float | None) -> None:

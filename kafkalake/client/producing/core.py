@@ -6,6 +6,7 @@ Composes settings, network, accumulator, identity and sender; makes batches of r
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -43,11 +44,12 @@ from kafkalake.errors import (
     with_retriable,
 )
 
+logger = logging.getLogger(__name__)
+
 Append = Callable[[], RecordFuture | None]
 """Adds a record that is serialized and has its partition: nothing of the application is called. Returns None without memory."""
 CLOSING_ATTEMPTS = 2
 """Operations that a close waits for at most: a commit that fails leaves a transaction to be aborted."""
-NOT_ENDED = "a transaction was not ended when the producer was closed: %s"
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,10 @@ class ProducerCore:
             return operation(self.transactions)
         except KafkaLakeError as error:
             return Outcome(is_done=True, error=as_value(error))
+
+    def note_unended(self, error: KafkaLakeError) -> None:
+        """Log why the operation of `ending` was in vain."""
+        logger.warning("a transaction was not ended when the producer was closed: %s", error)
 
     def operation_timeout(self) -> ClientTimeoutError:
         """Return the error of an operation of transactions that has taken `max.block.ms`."""

@@ -68,5 +68,5 @@ class Interceptors:
         for each in self._interceptors:
             call_application(
                 partial(each.on_acknowledgement, metadata, error),
-                f"interceptor {type(each).__name__} failed in on_acknowledgement",
+                f"on_acknowledgement of interceptor {type(each).__name__}",
             )

@@ -23,7 +23,7 @@ from kafkalake.client.errors import (
 from kafkalake.client.forks import inherited, watch_forks
 from kafkalake.client.network.selector import SelectorEdge
 from kafkalake.client.producing.batch import ArrowFuture, OnDelivery, RecordFuture, wait_for
-from kafkalake.client.producing.core import CLOSING_ATTEMPTS, NOT_ENDED, ProducerCore, ProducerParts
+from kafkalake.client.producing.core import CLOSING_ATTEMPTS, ProducerCore, ProducerParts
 from kafkalake.client.producing.interceptors import ProducerInterceptor, ProducerRecord
 from kafkalake.client.producing.partitioners import Partitioner
 from kafkalake.client.producing.queues import TopicQueues
@@ -186,10 +186,10 @@ class Producer:
             try:
                 self._operate(operation, left_s)
             except ClientTimeoutError as error:
-                logger.warning(NOT_ENDED, error)
+                self._core.note_unended(as_value(error))
                 return
             except KafkaLakeError as error:
-                logger.warning(NOT_ENDED, error)
+                self._core.note_unended(as_value(error))
 
     def disown(self) -> None:
         """Refuse all use: see `forks`."""
