@@ -53,9 +53,8 @@ class RoundRobinPartitioner:
     ) -> int:
         """Return the next partition in turn."""
         with self._lock:
-            turn = self._next.get(
-                topic, self._forgotten
-            )  # not 0, at which those that come back again and again would stay
+            # not from 0 on: topics that are forgotten and come back again and again would stay at their first partition
+            turn = self._next.get(topic, self._forgotten)
             if topic not in self._next and len(self._next) >= _TOPICS_MAX:
                 del self._next[next(iter(self._next))]
                 self._forgotten += 1
