@@ -32,22 +32,33 @@ def settings(directory: Path, *, jar_sets: Sequence[str] = ("delta",), driver_me
     of_delta = () if "delta" in jar_sets else ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
     for left_out in ("spark.jars.packages", "spark.jars.excludes", *of_delta):  # the jars are resolved here
         del found[left_out]
-    # This tree's jar, whatever other one is installed among Spark's own.
-    scans = str(jars.PROJECT / "kafkalake" / "spark" / "jvm" / "kafkalake-spark.jar")
     log4j = jars.PROJECT / "spark-conf" / "log4j2.properties"
-    return found | {
-        "spark.jars": ",".join(path for name in jar_sets for path in jars.jars(name)),
-        "spark.driver.extraClassPath": scans,
-        "spark.executor.extraClassPath": scans,
-        "spark.driver.extraJavaOptions": f"{found['spark.driver.extraJavaOptions']}"
-        f" -Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={directory}",
-        "spark.driver.memory": driver_memory,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(directory / "local"),
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        "spark.ui.enabled": "false",
-    }
+    return (
+        found
+        | _scans_of_this_tree()
+        | {
+            "spark.jars": ",".join(path for name in jar_sets for path in jars.jars(name)),
+            "spark.driver.extraJavaOptions": f"{found['spark.driver.extraJavaOptions']}"
+            f" -Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={directory}",
+            "spark.driver.memory": driver_memory,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(directory / "local"),
+            "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            "spark.ui.enabled": "false",
+        }
+    )
+
+
+def _scans_of_this_tree() -> dict[str, str]:
+    """This tree's jar in front of another one that is installed among Spark's own: see `link_scan_jar` of scripts/setup."""
+    import pyspark
+
+    own = jars.PROJECT / "kafkalake" / "spark" / "jvm" / "kafkalake-spark.jar"
+    installed = Path(pyspark.__file__).parent / "jars" / own.name
+    if installed.exists() and installed.samefile(own):
+        return {}
+    return {"spark.driver.extraClassPath": str(own), "spark.executor.extraClassPath": str(own)}
 
 
 def session(*, master: str, name: str, of: dict[str, str]) -> SparkSession:
@@ -64,7 +75,7 @@ def session(*, master: str, name: str, of: dict[str, str]) -> SparkSession:
     return started
 
 
-def end(session: SparkSession) -> None:
+def end(session: SparkSession, timeout_s: float = 20) -> None:
     """Stop the session and wait until its JVM is gone; `session.stop()` alone leaves that to the end of this process."""
     from pyspark import SparkContext
 
@@ -76,7 +87,7 @@ def end(session: SparkSession) -> None:
         gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM ends when this pipe breaks
     try:
-        gateway.proc.wait(20)
+        gateway.proc.wait(timeout_s)
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         gateway.proc.wait(20)

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 import local_spark
 import pytest
+import quick_jvm
 import tiers
 from examples import register_profiles
 from kafka_reference import (
-    QUICK_JVM,
     ApacheKafka,
     BrokerProcess,
     Clusters,
@@ -44,7 +44,7 @@ ONE_WORKER = ("spark", "kafka_reference", "three_brokers")
 
 register_profiles()
 for of in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):  # Spark's drivers; its standalone masters and workers
-    os.environ.setdefault(of, " ".join(QUICK_JVM))
+    os.environ.setdefault(of, " ".join(quick_jvm.options("spark")))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

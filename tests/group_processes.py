@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import quick_jvm
 from benchmarks import kafka_tools
-from kafka_reference import QUICK_JVM, die_with_parent
+from kafka_reference import die_with_parent
 from waiting import wait_until
 
 PARTITIONS = 6
@@ -27,7 +28,7 @@ PARTITIONS = 6
 
 TIMEOUT_S = 60
 JAVA_SESSION_TIMEOUT_MS = 6_000
-SMALL_JVM = ("-Xmx128m", *QUICK_JVM)
+SMALL_JVM = ("-Xmx128m", *quick_jvm.options("kafka"))
 
 ASSIGNORS = {
     "range": "RangeAssignor",

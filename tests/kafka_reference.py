@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import jars
+import quick_jvm
 from forked_process import ForkedProcess, die_with_parent, process_server
 
 if TYPE_CHECKING:
@@ -36,13 +37,6 @@ PROJECT = Path(__file__).resolve().parent.parent
 WITHOUT_DEV = Path(__file__).parent / "without_dev"
 
 START_TIMEOUT_S = 120.0
-
-QUICK_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=128m")
-"""Options for a JVM that lives for seconds or has little to do: half of its processor time would go into compiling.
-
-Without the upper tiers there are 48 MB for code, of which Spark's many generated classes fill most, and then a tenth of its
-processor time goes into sweeping them.
-"""
 
 PERFORMANCE_JVM = (
     "-server",
@@ -94,12 +88,6 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
-
-
-def java() -> str:
-    """The java command: of JAVA_HOME where it is set, else of PATH."""
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin" / "java") if home else "java"
 
 
 class BrokerProcess:
@@ -161,15 +149,15 @@ class BrokerProcess:
             raise
         return self
 
-    def stop(self) -> None:
-        """SIGTERM, and wait for the end. Raises `BrokerFailed` (after SIGKILL) where it takes longer than 30 s."""
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """SIGTERM, and wait for the end. Raises `BrokerFailed` (after SIGKILL) where it takes longer than `timeout_s`."""
         if self._process is None:
             return
         self._process.terminate()
         try:
-            self._process.wait(STOP_TIMEOUT_S)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise BrokerFailed(f"{self.name} ignored SIGTERM for {STOP_TIMEOUT_S:.0f} s{self.stderr_tail()}") from None
+            raise BrokerFailed(f"{self.name} ignored SIGTERM for {timeout_s:.0f} s{self.stderr_tail()}") from None
         finally:
             self.kill()
 
@@ -266,17 +254,16 @@ def _bootstrap_checkpoint() -> bytes:
             "controller.listener.names=CONTROLLER\nlisteners=PLAINTEXT://127.0.0.1:2,CONTROLLER://127.0.0.1:1\n"
             f"log.dirs={directory}/data\n"
         )
-        command = [
-            java(),
-            "-Xmx128m",
-            *QUICK_JVM,
-            "-cp",
-            ":".join(jars.jars("kafka")),
-            "kafka.tools.StorageTool",
-            "format",
-        ]
         run = subprocess.run(
-            [*command, "-t", _kafka_id(), "-c", str(properties)],
+            [
+                *quick_jvm.kafka_command("-Xmx128m"),
+                "kafka.tools.StorageTool",
+                "format",
+                "-t",
+                _kafka_id(),
+                "-c",
+                str(properties),
+            ],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -300,13 +287,13 @@ class ApacheKafka(BrokerProcess):
         quorum: KafkaQuorum | None = None,
         settings: Mapping[str, str] | None = None,
         heap: str = "512m",
-        jvm: Sequence[str] = QUICK_JVM,
+        jvm: Sequence[str] | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         super().__init__(directory, start_timeout_s=start_timeout_s)
         self._settings = dict(settings or {})
         self._heap = heap
-        self._jvm = jvm
+        self._jvm = quick_jvm.options("kafka") if jvm is None else jvm
         self.broker_id = broker_id
         self._quorum = quorum or KafkaQuorum()
 
@@ -371,7 +358,7 @@ class ApacheKafka(BrokerProcess):
 
     def _command(self) -> Sequence[str]:
         return [
-            java(),
+            quick_jvm.java(),
             f"-Xmx{self._heap}",
             f"-Xms{self._heap}",
             *self._jvm,

@@ -10,8 +10,8 @@ from types import TracebackType
 
 import jars
 import pyspark
-from kafka_reference import java
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from quick_jvm import java
 
 from benchmarks.kafka_tools import TOOL_HEAP
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import jars
-from kafka_reference import die_with_parent, java
+from kafka_reference import die_with_parent
+from quick_jvm import java
 
 TOOL_HEAP = "512m"  # the heap of Kafka's own start scripts for its tools
 

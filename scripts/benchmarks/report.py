@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from kafka_reference import java
+from quick_jvm import java
 
 from benchmarks.rows import Row
 

@@ -6,15 +6,15 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import jars
 import pytest
-from kafka_reference import ApacheKafka, BrokerProcess, Kafkalake, java, topic_name
+from kafka_reference import ApacheKafka, BrokerProcess, Kafkalake, topic_name
+from quick_jvm import kafka_command
 
 PROGRAM = Path(__file__).parent / "AdminCalls.java"
 
 
 def outcomes(broker: BrokerProcess, topic: str) -> dict[str, str]:
-    command = [java(), "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", ":".join(jars.jars("kafka")), str(PROGRAM)]
+    command = [*kafka_command("-Xmx256m"), str(PROGRAM)]
     run = subprocess.run(
         [*command, broker.bootstrap_servers, "0", topic], capture_output=True, text=True, timeout=240, check=False
     )

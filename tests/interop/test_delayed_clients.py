@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import confluent_kafka
-import jars
 import pytest
 from kafka_clients import CLIENTS, TIMEOUT_S, Client, Record, create_topic
-from kafka_reference import Kafkalake, java, topic_name
+from kafka_reference import Kafkalake, topic_name
+from quick_jvm import kafka_command
 from waiting import wait_until
 
 import kafkalake
@@ -55,7 +55,7 @@ class Java:
         for each in records:
             headers = [f"{key}={_text(value)}" for key, value in each.headers]
             words += [_text(each.value), *(headers or [""])]
-        command = [java(), "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", ":".join(jars.jars("kafka")), str(PROGRAM)]
+        command = [*kafka_command("-Xmx256m"), str(PROGRAM)]
         run = subprocess.run(
             [*command, servers, topic, str(records[0].timestamp_ms), *words], capture_output=True, text=True, timeout=60
         )

@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from group_processes import SMALL_JVM
-from kafka_reference import Cluster, Clusters, java, topic_name
+from kafka_reference import Cluster, Clusters, topic_name
+from quick_jvm import java
 from waiting import wait_until
 
 pytestmark = [pytest.mark.peer, pytest.mark.long, pytest.mark.timeout(900)]

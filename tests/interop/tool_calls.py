@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-import jars
-from kafka_reference import java
+from quick_jvm import kafka_command
 
 PROGRAM = Path(__file__).parent / "ToolCalls.java"
 TOOLS = "org.apache.kafka.tools."
@@ -74,9 +73,8 @@ def call(
         text = arguments if "{servers}" in arguments else f"{{servers}} {arguments}"
         option = f"{'--broker-list' if tool == VERIFY else '--bootstrap-server'} {servers}"
         lines.append("\t".join([name, tool, until.get(name, ""), *text.format(servers=option, **files).split()]))
-    command = [java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", ":".join(jars.jars("kafka"))]
     run = subprocess.run(
-        [*command, str(PROGRAM), VERIFY, "max lag"],
+        [*kafka_command("-Xmx256m"), str(PROGRAM), VERIFY, "max lag"],
         input="\n".join(lines) + "\n",
         capture_output=True,
         text=True,
