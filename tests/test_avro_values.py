@@ -45,6 +45,7 @@ def test_the_columns_of_a_schema_are_those_of_its_ddl() -> None:
     )
 
 
+@pytest.mark.exhaustive
 @examples(60)
 @given(st.lists(ROWS, max_size=5))
 def test_values_come_back_as_fastavro_reads_them(written: list[dict[str, Any]]) -> None:
@@ -60,6 +61,7 @@ def test_values_come_back_as_fastavro_reads_them(written: list[dict[str, Any]]) 
     assert rows(values, columns=some) == [{name: row[name] for name in some.names} for row in rows(values)]
 
 
+@pytest.mark.exhaustive
 @examples(40)
 @given(ROWS, st.randoms(use_true_random=True))
 def test_fields_are_the_same_whichever_are_passed_over(row: dict[str, Any], randomness: Random) -> None:

@@ -23,6 +23,8 @@ from kafkalake.spark.metadata_tables import delayed
 from kafkalake.spark.planner import metadata
 from kafkalake.uuid_text import encode_uuid
 
+pytestmark = pytest.mark.exhaustive  # commits to Delta tables
+
 HOUR_MS = 3_600_000
 
 
@@ -74,7 +76,6 @@ def test_what_was_handed_over_carried_or_cancelled_waits_no_longer(lake: Delayed
     assert keys(lake) == [b"2", b"5", b"again", b"carried"]
 
 
-@pytest.mark.exhaustive
 def test_what_waits_may_be_asked_for_by_topic_column_and_time(lake: DelayedLake) -> None:
     lake.hand_in(("orders", 0), [Waiting(HOUR_MS, b"a", None), Waiting(2 * HOUR_MS, b"b", b"12")])
     lake.hand_in(("orders", 0), [Waiting(5_000, b"c", b"1")], source=("orders-delay-5s", 0))
@@ -121,7 +122,6 @@ def test_a_lake_without_delayed_delivery_has_nothing_that_waits(tmp_path: Path) 
         delayed_records(lake.path, ["du"])
 
 
-@pytest.mark.exhaustive
 def test_duckdb_polars_and_sql_read_what_waits(lake: DelayedLake) -> None:
     lake.hand_in(("orders", 0), [Waiting(HOUR_MS + i, b"%d" % i, b"x" * i, b"id") for i in range(3)])
     waiting = delayed_dataset(lake.path)

@@ -23,6 +23,8 @@ from kafkalake.spark.planner.tables import load_table
 from kafkalake.storage.log import Log
 from kafkalake.storage.state import STATE_BYTES, STATE_FILE, PartitionState
 
+pytestmark = pytest.mark.exhaustive  # commits to Delta tables
+
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[ReplicatedLake]:
@@ -133,7 +135,6 @@ def test_sealed_segments_that_delta_does_not_have_are_found_wherever_they_lie(
     assert values(lake) == numbers(30)
 
 
-@pytest.mark.exhaustive
 def test_without_the_leaders_directory_the_largest_known_watermark_counts(
     lake: ReplicatedLake, _impatient: None
 ) -> None:

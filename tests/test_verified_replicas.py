@@ -15,6 +15,8 @@ from kafkalake.jobs.maintenance import orphans, replicas_of
 from kafkalake.reader.verification import verify
 from kafkalake.storage.verify import Problem
 
+pytestmark = pytest.mark.exhaustive  # commits to Delta tables
+
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[ReplicatedLake]:
@@ -37,7 +39,6 @@ def test_a_replica_that_has_sealed_a_segment_or_has_later_records_is_equal(lake:
     assert problems(lake) == []
 
 
-@pytest.mark.exhaustive
 def test_other_bytes_below_the_watermark_are_found_with_file_position_and_offset(lake: ReplicatedLake) -> None:
     """The other replica's records are valid in themselves: only the comparison finds them."""
     log = lake.open_replica(1, "clicks")
@@ -64,7 +65,6 @@ def test_a_damaged_replica_is_told_from_the_others(lake: ReplicatedLake) -> None
     assert all(problem.file.startswith(str(lake.directory_of(2, "clicks"))) for problem in found)
 
 
-@pytest.mark.exhaustive
 def test_a_replica_in_the_isr_has_all_acknowledged_records(lake: ReplicatedLake) -> None:
     lake.append_values("clicks", 0, [b"30"])
     assert [(problem.file, problem.what) for problem in problems(lake)] == [
@@ -81,7 +81,6 @@ def test_a_replica_in_the_isr_has_all_acknowledged_records(lake: ReplicatedLake)
     assert problems(lake) == []
 
 
-@pytest.mark.exhaustive
 def test_a_segment_that_only_one_replica_has_is_found(lake: ReplicatedLake) -> None:
     directory = lake.directory_of(1, "clicks")
     for path in directory.glob(f"{10:020d}.*"):

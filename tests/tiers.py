@@ -51,6 +51,7 @@ def fixtures_of(item: pytest.Item) -> set[str]:
     return fixtures
 
 
+@cache
 def tier_of(item: pytest.Item) -> str:
     """Return the costliest tier that the test's fixtures need or that it is marked with."""
     needed = {_TIER_OF_FIXTURE[name] for name in fixtures_of(item) if name in _TIER_OF_FIXTURE}

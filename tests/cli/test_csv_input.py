@@ -145,6 +145,7 @@ def test_an_error_quotes_the_beginning_of_a_long_text_alone(file: Path) -> None:
     assert len(str(refused.value)) < 200
 
 
+@pytest.mark.exhaustive
 def test_reading_stops_at_a_row_whose_time_is_none_and_goes_on_there(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +250,7 @@ def test_each_row_is_encoded_once(file: Path) -> None:
     assert len(encoded) == len(names)
 
 
+@pytest.mark.exhaustive
 def test_an_error_about_a_value_of_parquet_quotes_its_beginning_only(tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"at": ["soon" * 1_000_000]}), file)

@@ -74,6 +74,7 @@ def test_a_line_that_can_be_no_record_is_left_out_or_named(tmp_path: Path, line:
         read(tmp_path / "lines", [good, line, good], reading, BadLines())
 
 
+@pytest.mark.exhaustive
 def test_a_value_as_deep_as_it_can_be_read_is_written_or_refused(tmp_path: Path) -> None:
     lines = [f'{{"at": {"[" * depth}{"]" * depth}}}' for depth in range(700, 1_100)]
     bad = BadLines(SKIP)

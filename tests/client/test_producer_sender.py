@@ -465,6 +465,7 @@ def calls_for_a_record(partitions: int, partition: int | None) -> int:
     return sum(each.callcount for each in profile.getstats())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("partition", [0, None])
 def test_partitions_without_records_cost_nothing(partition: int | None) -> None:
     assert calls_for_a_record(3_000, partition) < 2 * calls_for_a_record(4, partition)
@@ -486,6 +487,7 @@ def test_an_answer_without_a_producer_id_is_asked_for_again_after_a_pause() -> N
     assert len(asked) == 4 and min(later - earlier for earlier, later in pairwise(asked)) >= 80
 
 
+@pytest.mark.exhaustive
 def test_callbacks_of_very_many_records_of_a_batch_take_as_long_each_as_those_of_a_few() -> None:
     def seconds(records: int) -> float:
         batch = Batch("t", 0, 0, 0, lambda: None, is_transactional=False)

@@ -181,6 +181,7 @@ def test_a_commit_that_was_written_though_it_failed_is_found(tested: StoreOfTest
     store.commit(following(image, controller_id=2))
 
 
+@pytest.mark.exhaustive
 def test_a_commit_that_was_written_though_it_failed_is_found_under_later_ones(tested: StoreOfTest) -> None:
     store, other, image = tested.store(), tested.store(), following(EMPTY, controller_id=1)
 

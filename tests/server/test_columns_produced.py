@@ -17,6 +17,8 @@ from kafkalake import Producer
 from kafkalake.errors import InvalidRecordError, InvalidTimestampError
 from kafkalake.wire.column_feature import FEATURE
 
+pytestmark = pytest.mark.exhaustive  # a node in this process
+
 TIMEOUT_S = 30
 READER = Confluent()
 TWO = struct.pack("<6i", 2, 0, 0, 0, 1, 3) + b"abc"

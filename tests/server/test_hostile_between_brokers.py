@@ -17,6 +17,8 @@ from kafkalake.broker.delayed.hand_overs import hand_over_producer_id
 from kafkalake.errors import InvalidProducerIdMappingError, InvalidRecordError, InvalidRequestError, NotControllerError
 from kafkalake.internal_topics import DELAYED_JOURNAL
 
+pytestmark = pytest.mark.exhaustive  # a node in this process
+
 LISTENER = {"name": "PLAINTEXT", "host": "other", "port": 1, "security_protocol": 0}
 NEVER = 2**31 - 1
 BETWEEN = {27, 56, 58, 62, 63, 67, 70, *range(10_002, 10_011)}
@@ -41,7 +43,6 @@ def registered(node: NodeInThread) -> dict[int, str]:
     return {each.broker_id: each.endpoints[0].host for each in broker.cluster.brokers.values()}
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("step", range(4))
 def test_reports_for_a_controller_that_nobody_has_elected_are_refused(
     node: NodeInThread, client: WireClient, step: int
@@ -84,7 +85,6 @@ def test_another_controller_may_register_and_be_unregistered(node: NodeInThread,
     assert not broker.cluster.controllers
 
 
-@pytest.mark.exhaustive
 def test_only_journals_of_delayed_records_deliver_and_not_to_internal_topics(
     node: NodeInThread, client: WireClient
 ) -> None:
@@ -118,7 +118,6 @@ def test_only_what_waits_is_handed_in(node: NodeInThread, client: WireClient) ->
     assert code(result.error_code) == InvalidRecordError.code
 
 
-@pytest.mark.exhaustive
 def test_frames_of_these_apis_leave_a_broker_that_leads_and_publishes(node: NodeInThread, client: WireClient) -> None:
     topic_id = create_topic(client, "clicks", 1)
     frames = Frames(int(os.environ.get("FUZZ_SEED", "1")), [topic_id], BETWEEN)

@@ -199,6 +199,7 @@ def test_a_lag_that_grows_run_after_run_is_an_alert(lake: WrittenLake) -> None:
     assert run(lake.path, "--growing", "2", at_ms=minute + 11_000) == 0
 
 
+@pytest.mark.exhaustive
 def test_only_runs_that_measured_the_topic_count_and_older_rows_are_not_read(
     lake: WrittenLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +250,7 @@ def test_a_damaged_record_hides_the_lag_of_no_group(lake: WrittenLake, capsys: p
     assert found["behind"][0] == 60
 
 
+@pytest.mark.exhaustive
 def test_an_offset_of_an_earlier_topic_of_the_name_does_not_count(lake: WrittenLake) -> None:
     commit(lake, 0, {("etl", 0): 90, ("web", 0): 80}, NOW_MS - 60_000, lake.topics["clicks"].topic_id)
     lake.delete_topic("clicks")
@@ -273,6 +275,7 @@ def test_the_past_of_an_earlier_topic_of_the_name_is_not_that_of_the_topic(lake:
     assert not past
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", ["state", "directory"])
 def test_a_partition_that_cannot_be_read_hides_the_lag_of_no_other(
     lake: WrittenLake, damage: str, capsys: pytest.CaptureFixture[str]
@@ -338,6 +341,7 @@ def test_what_is_no_number_of_this_world_is_a_usage_error(
     assert f"lag: error: argument {option}: " in capsys.readouterr().err
 
 
+@pytest.mark.exhaustive
 def test_the_past_begins_with_the_lake_however_many_hours_are_asked_for(lake: WrittenLake) -> None:
     commit(lake, 0, {("slow", 0): 30})
     assert run(lake.path, "--history", "1e9") == 0

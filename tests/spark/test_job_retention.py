@@ -72,6 +72,7 @@ def commit(lake: Path, group: str, offset: int, topic: str = "old") -> None:
     DeltaMetadataStore(lake, create=False).publish_group_offsets(PublishedOffsets([row], {0: now_ms + 1}))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", ["state", "directory"])
 def test_a_partition_that_cannot_be_read_keeps_no_other_from_being_cleaned(
     lake: WrittenLake, damage: str, capsys: pytest.CaptureFixture[str]
@@ -101,6 +102,7 @@ def test_a_partition_that_cannot_be_read_keeps_no_other_from_being_cleaned(
     }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("comes_again", [False, True])
 def test_a_topic_that_is_deleted_while_a_run_looks_at_it_is_no_failure(
     lake: WrittenLake, comes_again: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

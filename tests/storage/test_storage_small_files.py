@@ -190,6 +190,7 @@ def test_an_active_index_of_aborted_transactions_may_end_in_a_part_of_an_entry(
             decode(damaged, "f", sealed=False)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", [0, 1, 2, 99, 100, 101, 250])
 def test_an_index_of_aborted_transactions_is_read_from_an_offset_on(count: int) -> None:
     aborted = [AbortedTransaction(number % 7, 10 * number, 10 * number + 5, 10 * number) for number in range(count)]
@@ -199,6 +200,7 @@ def test_an_index_of_aborted_transactions_is_read_from_an_offset_on(count: int) 
             assert read_from(data, offset, sealed=sealed) == [each for each in aborted if each.last_offset >= offset]
 
 
+@pytest.mark.exhaustive
 def test_little_of_an_index_of_very_many_aborted_transactions_is_read() -> None:
     count, bytes_read = 100_000, 0
     aborted = [AbortedTransaction(1, number, number, number) for number in range(count)]

@@ -85,6 +85,7 @@ class FailingOpens(RealFiles):
         return super().open(path, write=write, create=create)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_replicated", [False, True])
 @pytest.mark.parametrize("is_closed", [False, True])
 @pytest.mark.parametrize(("error", "failures"), [(errno.EMFILE, 1), (errno.ENOMEM, 1), (errno.EIO, 1), (errno.EIO, 2)])

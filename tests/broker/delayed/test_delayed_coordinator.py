@@ -277,6 +277,7 @@ def test_a_journal_that_cannot_be_written_delays_and_nothing_else(tmp_path: Path
     run(scenario())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("module", [delivery, space], ids=["of hand-overs", "of space"])
 def test_notes_for_which_there_is_no_memory_are_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
@@ -662,6 +663,7 @@ def test_what_a_broker_hands_in_is_taken(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_damaged_record_keeps_no_other_back(tmp_path: Path, restarts: bool) -> None:
     async def scenario() -> None:
@@ -702,6 +704,7 @@ def test_a_damaged_record_that_was_being_handed_over_keeps_no_other_back(tmp_pat
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_a_dead_letter_topic_that_is_deleted_is_replaced(tmp_path: Path) -> None:
     another = UUID(int=99)
 

@@ -144,6 +144,7 @@ def test_a_later_request_does_not_overtake_one_that_adds_another_partition(w: Wo
     assert len(w.answers) == 4, "nobody waits any more"
 
 
+@pytest.mark.exhaustive
 def test_many_requests_wait_for_one_step(w: World) -> None:
     w.cluster.journal.hold = True
     for _ in range(5_000):
