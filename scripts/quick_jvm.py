@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
@@ -73,8 +73,8 @@ def _spark_jars() -> list[str]:
     return sorted(map(str, (Path(pyspark.origin).parent / "jars").glob("*.jar")))
 
 
-def make() -> Iterable[tuple[str, str]]:
-    """Make the archives that are missing, and remove those of other jars. Yield each name, and what was done or went wrong."""
+def make() -> list[tuple[str, str]]:
+    """Make the archives that are missing, and remove those of other jars. Return each name, and what was done or went wrong."""
     ARCHIVES.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor() as at_once:
         return list(at_once.map(_make_one, MAKERS))
