@@ -48,10 +48,16 @@ def alone(leader_epoch: int = 0) -> Leadership:
 class LedPartition:
     """A partition that broker 0 leads, with what appends to it. `min.insync.replicas` is 2."""
 
-    def __init__(self, directory: Path, registration: PartitionRegistration = THREE, **config: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        registration: PartitionRegistration = THREE,
+        files: FaultyFiles | None = None,
+        **config: int,
+    ) -> None:
         self.clock = ManualClock(0)
         self.turns: list[Callable[[], object]] = []
-        self.files = FaultyFiles()
+        self.files = files or FaultyFiles()
         self.failed: list[Partition] = []
         self.timers = Timers(self.clock)
         self.purgatory = Purgatory(self.timers)

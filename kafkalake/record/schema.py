@@ -52,7 +52,6 @@ PREAMBLE = MAGIC + b"\x00\x00" + _unpack(_SCHEMA_MESSAGE)
 """The first bytes of every segment: magic, padding, schema message. The first record message follows."""
 
 _EMPTY_FOOTER = _unpack(_FOOTER)
-_BLOCK = np.dtype([("position", "<i8"), ("metadata", "<i4"), ("padding", "<i4"), ("body", "<i8")])
 
 
 def _record_batches_field() -> int:
@@ -73,12 +72,11 @@ def footer(blocks: object) -> bytes:
     `blocks` int64[N, 3] (or array-like): position of the message in the file, length of its metadata with the 8-byte prefix,
     length of its body, in bytes. The vector of blocks is appended to pyarrow's empty footer and linked from it.
     """
-    numbers = np.asarray(blocks, dtype=np.int64).reshape(-1, 3)
-    entries = np.zeros(len(numbers), dtype=_BLOCK)
-    for column, name in enumerate(("position", "metadata", "body")):
-        entries[name] = numbers[:, column]
+    # Arrow's struct is int64, int32, four bytes of padding, int64: the same bytes, as these numbers are below 2^31.
+    entries = np.asarray(blocks, dtype="<i8").reshape(-1, 3)
     buffer = bytearray(_EMPTY_FOOTER)
     buffer += bytes(-(len(buffer) + 4) % 8)
     struct.pack_into("<I", buffer, _RECORD_BATCHES_FIELD, len(buffer) - _RECORD_BATCHES_FIELD)
-    buffer += struct.pack("<I", len(entries)) + entries.tobytes()
-    return END_OF_STREAM + bytes(buffer) + struct.pack("<i", len(buffer)) + MAGIC
+    buffer += struct.pack("<I", len(entries))
+    length = struct.pack("<i", len(buffer) + entries.nbytes)
+    return b"".join((END_OF_STREAM, buffer, entries.tobytes(), length, MAGIC))

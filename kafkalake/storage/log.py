@@ -274,6 +274,7 @@ class Log(LogFollower):
 
     def roll(self) -> None:
         """Seal the active segment. The next append begins a new one. Raise KafkaStorageError, retriable, if I/O fails."""
+        self.list_messages()
         with self._access.lock, self._access.guarded("roll"):
             self._segments.roll()
             self._segments.write_state()

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kafkalake.errors import DivergedLogError
+from kafkalake.record import layout as at
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.active_segment import MAXIMUM_RELATIVE_OFFSET, ActiveSegment, SegmentContent
 from kafkalake.storage.append_group import AppendGroup
 from kafkalake.storage.deleted_files import DeletedFiles
@@ -29,6 +31,9 @@ from kafkalake.storage.segments import Cut, Segments, is_whole
 from kafkalake.storage.state import STATE_FILE, PartitionState, StateFile, boot_id
 
 logger = logging.getLogger(__name__)
+
+_MESSAGE_BYTES_MAX = 4096
+"""More than a message has beside the columns of its batches, for each of them."""
 
 
 class LogSegments:
@@ -86,17 +91,40 @@ class LogSegments:
 
     def active_for(self, size: int, group: AppendGroup) -> ActiveSegment:
         """Return the segment for a message of `size` bytes, rolling a full or old one. Raise `OSError` if I/O fails."""
-        active, config = self.listed.active, self._access.config
-        if active is not None and not active.empty:
-            full = active.end() + size > config.segment_bytes
-            far = group.next_offset - active.base_offset > MAXIMUM_RELATIVE_OFFSET
-            if full or far or active.age_ms(group.max_timestamp, group.now_ms) >= config.segment_ms:
-                self.roll()
-                active = None
+        active = self.listed.active
+        if active is not None and self._ends_before(active, size, group.next_offset, group.max_timestamp, group.now_ms):
+            self.roll()
+            active = None
         active = active or self._begin_active()
         if active.empty:
             active.begin(group.now_ms, group.max_timestamp)
         return active
+
+    def _ends_before(self, active: ActiveSegment, size: int, next_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        config, far = self._access.config, next_offset - active.base_offset > MAXIMUM_RELATIVE_OFFSET
+        full = active.end() + size > config.segment_bytes
+        old = active.age_ms(max_timestamp, now_ms) >= config.segment_ms
+        return not active.empty and (full or far or old)
+
+    def may_seal_many(self, batches: Iterable[ProducerBatch | None]) -> bool:
+        """Return whether an append of `batches`, None for a marker, may seal a segment of many messages. Needs no lock."""
+        active = self.listed.active
+        if active is None or active.is_listed:
+            return False
+        size, next_offset, max_timestamp, now_ms = 0, self._state.log_end_offset, -1, self._access.clock.now_ms()
+        for batch in batches:
+            size += _MESSAGE_BYTES_MAX + (2 * batch.size if batch is not None else 0)
+            next_offset += batch.offsets if batch is not None else 1
+            max_timestamp = max(max_timestamp, batch.header.item(at.MAX_TIMESTAMP) if batch is not None else -1)
+        # By the time of the producers, or that of this broker, which markers have, and all records where the topic says so.
+        by_times = (max_timestamp, -1)
+        return any(self._ends_before(active, size, next_offset, timestamp, now_ms) for timestamp in by_times)
+
+    def list_messages(self) -> None:
+        """List the messages of the active segment, so that it is sealed at once. Needs no lock. Raise `OSError` if I/O fails."""
+        active = self.listed.active
+        if active is not None:
+            active.list_messages()
 
     def active_at(self, base_offset: int) -> ActiveSegment:
         """Return the segment for messages of the leader's segment at `base_offset`, rolling where the leader rolled.

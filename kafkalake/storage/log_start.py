@@ -39,6 +39,8 @@ class LogStart:
     def move_to(self, offset: int) -> None:
         """Move the log start durably to `offset` and remove whole segments below it from the log."""
         with self._moving:
+            if offset == self._state.log_end_offset:
+                self._list_messages("delete records")
             with self._access.lock:
                 moved = self._move(offset)
             self._force(moved)
@@ -76,6 +78,11 @@ class LogStart:
         except KafkaStorageError:
             state.take_back_start(before)
             raise
+
+    def _list_messages(self, doing: str) -> None:
+        """Make the roll that follows short: an append waits for the log's lock. Call it without that."""
+        with self._access.guarded(doing):
+            self._segments.list_messages()
 
     def _force(self, moved: _MovedStart | None, *, keeps_last: bool = False) -> None:
         """Force the log start to disk, then remove the segments before it. Call it without the log's lock."""
@@ -123,6 +130,8 @@ class LogStart:
             )
 
         decision = decide([*ranges, *growing], 0)
+        if growing and decision.segments[-1:] == tuple(growing):
+            self._list_messages("retention")
         with access.lock:
             access.check_open()
             if growing and decision.segments[-1:] == tuple(growing) and state.log_end_offset != end:

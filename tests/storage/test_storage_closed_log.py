@@ -50,6 +50,7 @@ CALLS: dict[str, Callable[[Log], Any]] = {
     "install_segment": lambda log: log.install_segment(SegmentRef(5, 6, 0, 100, 0), f"{log.directory}/copied.tmp"),
     "restart_at": lambda log: log.restart_at(100),
     "take_over": lambda log: log.take_over(7),
+    "list_messages": lambda log: log.list_messages(),
     "roll": lambda log: log.roll(),
     "flush": lambda log: log.flush(),
     "flush_sealed": lambda log: log.flush_sealed(),
@@ -61,6 +62,7 @@ CALLS: dict[str, Callable[[Log], Any]] = {
 SILENT = {"remove_deleted_files", "close", "discard"}
 """Those that simply do nothing."""
 IN_MEMORY = {
+    "append_seals_many",
     "append_reads_segment",
     "begin_copy",
     "configure",

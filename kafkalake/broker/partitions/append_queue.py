@@ -116,7 +116,7 @@ class AppendQueue:
         self._when_answered: list[Callable[[], None]] = []
         self._changed: dict[Partition, None] = {}
         """Partitions whose waiting fetches are to be checked, after the answers to producers."""
-        self._syncs: set[asyncio.Future[None]] = set()
+        self._held: set[asyncio.Future[None]] = set()
 
     def add(self, pending: PendingAppend, settled: Callable[[], None] = nobody_waits) -> None:
         """Queue a batch and call `settled` when it has its result. The flush follows after the reads of this turn of the loop."""
@@ -229,13 +229,20 @@ class AppendQueue:
             call_isolated(CallbackLoop.PRODUCER_ANSWER, refused.settle)
 
     def _flush_partition(self, partition: Partition) -> None:
+        if not partition.removed and partition.seals_many:
+            self._hold(self._list_messages(partition, partition.list_messages(self._run_blocking)))
+            return
         appended = partition.append_queued()
         if partition.log.flush_due() and not partition.removed:  # else the log is another one's
-            sync = asyncio.ensure_future(self._sync(partition, partition.sync(self._run_blocking), appended))
-            self._syncs.add(sync)
-            sync.add_done_callback(self._syncs.discard)
+            self._hold(self._sync(partition, partition.sync(self._run_blocking), appended))
         else:
             self._settle(partition, appended)
+
+    def _hold(self, work: Coroutine[object, object, None]) -> None:
+        """Begin work during which further batches of a partition queue up."""
+        held = asyncio.ensure_future(work)
+        self._held.add(held)
+        held.add_done_callback(self._held.discard)
 
     def _settle(self, partition: Partition, appended: list[PendingAppend]) -> None:
         done: list[PendingAppend] = []
@@ -285,3 +292,11 @@ class AppendQueue:
         self._answer_together(lambda: self._settle(partition, appended))
         if partition.has_queue:
             self._to_flush(partition)
+
+    async def _list_messages(self, partition: Partition, listing: Coroutine[object, object, None]) -> None:
+        """Await what makes sealing the partition's segment short, then append."""
+        try:
+            await listing
+        except Exception as error:
+            logger.warning("sealing may take long partition=%s error=%s", partition.name, error)
+        self._to_flush(partition)

@@ -117,7 +117,7 @@ class Partition:
         self.has_failed = False
         """Whether followers must lead: the disk has failed, or a failed flush has discarded records that they may have."""
         self.syncing = False
-        """Whether an fsync of appended batches is running (`sync`). Further batches queue up meanwhile."""
+        """Whether an fsync of appended batches is running (`sync`), or `list_messages`. Further batches queue up meanwhile."""
         self.under_way: set[Awaitable[object]] = set()
         """The work on the log that is running in threads (`change_log`), which must end before somebody else uses the log."""
         self.appended_bytes = 0
@@ -210,11 +210,21 @@ class Partition:
     def sync(self, run_blocking: RunBlocking) -> Coroutine[object, object, None]:
         """Hold back further appends from now on, and return the fsync of the log in a thread. It may raise `KafkaStorageError`."""
         self.syncing = True
-        return self._sync(run_blocking)
+        return self._held_back(run_blocking, self.log.flush)
 
-    async def _sync(self, run_blocking: RunBlocking) -> None:
+    @property
+    def seals_many(self) -> bool:
+        """Return whether `append_queued` may take long, as it seals a segment of many messages: `list_messages` first."""
+        return self.log.append_seals_many(each.batch for each in self._queue)
+
+    def list_messages(self, run_blocking: RunBlocking) -> Coroutine[object, object, None]:
+        """Hold back appends as `sync`, while the messages of the segment are listed in a thread. It may raise as that."""
+        self.syncing = True
+        return self._held_back(run_blocking, self.log.list_messages)
+
+    async def _held_back(self, run_blocking: RunBlocking, work: Callable[[], None]) -> None:
         try:
-            await self.change_log(run_blocking, self.log.flush)
+            await self.change_log(run_blocking, work)
         finally:
             self.syncing = False
 
