@@ -265,9 +265,10 @@ class Log(LogFollower):
 
         Segments already in use are skipped. So are incomplete segments and those with another range than in Delta: the old
         files then stay in use. Return the segments that do not belong to this log because it starts after them. Reads files, so
-        call it in a thread.
+        call it in a thread. Raise KafkaStorageError, retriable, for lack of descriptors or memory, or if the log is closed.
         """
-        whole = self._segments.whole_ones(swapped)
+        with self._access.guarded("adopt rewritten segments"):
+            whole = self._segments.whole_ones(swapped)
         with self._access.lock:
             self._access.check_open()
             return self._segments.swap(whole)

@@ -24,10 +24,11 @@ from kafkalake.storage.log_events import LogEvents, NoEvents
 from kafkalake.storage.log_state import LogState
 from kafkalake.storage.open_files import OpenFile
 from kafkalake.storage.recovery import Recovered, Recovery
+from kafkalake.storage.rewritten_check import is_whole
 from kafkalake.storage.sealed_segment import describe
 from kafkalake.storage.segment import Segment
 from kafkalake.storage.segment_names import SUFFIXES, begins_from, file_name
-from kafkalake.storage.segments import Cut, Segments, is_whole
+from kafkalake.storage.segments import Cut, Segments
 from kafkalake.storage.state import STATE_FILE, PartitionState, StateFile, boot_id
 
 logger = logging.getLogger(__name__)
@@ -234,7 +235,7 @@ class LogSegments:
         self.deleted.unlink_due()
 
     def whole_ones(self, swapped: Sequence[RewrittenSegment]) -> list[RewrittenSegment]:
-        """Return those that are in use or whole, in order. Reads files, without the log's lock."""
+        """Return those that are in use or whole, in order. Reads files, without the log's lock. Raise as `is_whole`."""
         return [new for new in sorted(swapped) if self.is_read(new) or self._is_whole(new)]
 
     def swap(self, swapped: Sequence[RewrittenSegment]) -> list[RewrittenSegment]:

@@ -48,6 +48,7 @@ from kafkalake.storage.lost_records_marker import drop_segment, record_loss
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.replay import Replay
+from kafkalake.storage.rewritten_check import is_usable
 from kafkalake.storage.scanner import SegmentScan, good_message_after, scan_segment
 from kafkalake.storage.sealed_segment_recovery import (
     SealedSegmentRecovery,
@@ -59,7 +60,6 @@ from kafkalake.storage.sealed_segment_recovery import (
 from kafkalake.storage.segment import FIRST_MESSAGE, Segment
 from kafkalake.storage.segment_names import begins_from, parse_name
 from kafkalake.storage.segment_reader import Stop
-from kafkalake.storage.segments import is_whole
 from kafkalake.storage.snapshot import Snapshot
 from kafkalake.storage.state import PartitionState, boot_id, load_state
 
@@ -185,11 +185,11 @@ class Recovery:
         return recovered
 
     def _with_whole_generations(self, listing: Listing, names: list[str]) -> Listing:
-        """Apply `with_generations`, ignoring damaged rewritten segments whose predecessors still exist."""
+        """Apply `with_generations`, ignoring rewritten segments that are not usable and whose predecessors still exist."""
         swapped = sorted(self._swapped)
         found = with_generations(listing, names, swapped)
         replaced = {covering(swapped, parsed.base_offset) for name in found.superseded if (parsed := parse_name(name))}
-        refused = [each for each in replaced if each and not is_whole(self._directory, each, self._open_files)]
+        refused = [each for each in replaced if each and not is_usable(self._directory, each, self._open_files)]
         return with_generations(listing, names, [each for each in swapped if each not in refused]) if refused else found
 
     def _earlier(self, listing: Listing) -> SealedSegmentRecovery:

@@ -27,7 +27,6 @@ from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.scanner import good_message_after, scan_segment
 from kafkalake.storage.segment import FIRST_MESSAGE, Segment
 from kafkalake.storage.segment_names import TXN_INDEX_SUFFIX, file_name
-from kafkalake.storage.segment_reader import SegmentReader
 
 logger = logging.getLogger(__name__)
 _HINTS = 64
@@ -51,37 +50,6 @@ def is_empty(messages: MessageSet) -> bool:
     """Return whether these messages have neither records nor markers, but only offsets left by compaction."""
     headers = messages.headers
     return not (headers[:, at.RECORDS].any() or (headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL).any())
-
-
-def check_rewritten(segment: Segment, named: RewrittenSegment) -> None:
-    """Check that the file of a rewritten segment is whole and covers exactly its offset range in Delta.
-
-    Raise `CorruptSegmentError` if not, `OSError` if the file is missing or unreadable.
-    """
-    end = segment.end()
-    if not segment.whole:
-        raise CorruptSegmentError(segment.path, end, "it has no footer: it was not written to its end")
-    first = segment.read(FIRST_MESSAGE, 1, 1 << 62, 0)
-    if first is None or first.messages.base_offset != named.base_offset:
-        raise CorruptSegmentError(segment.path, FIRST_MESSAGE, f"it does not begin with offset {named.base_offset}")
-    next_offset = -1
-    for messages in SegmentReader(segment).messages(named.next_offset - 1, columns=0):
-        next_offset = messages.next_offset
-    if next_offset != named.next_offset:
-        raise CorruptSegmentError(segment.path, end, f"it does not end before offset {named.next_offset}")
-
-
-def is_whole(directory: str, new: RewrittenSegment, open_files: OpenFiles) -> bool:
-    """Return whether a rewritten segment named in Delta is whole and covers its range. Log an error if not."""
-    segment = Segment(directory, new.base_offset, open_files, new.generation)
-    try:
-        check_rewritten(segment, new)
-    except (OSError, CorruptSegmentError) as error:
-        logger.error("a rewritten segment that Delta names is refused, the old ones stay: error=%s", error)
-        return False
-    finally:
-        segment.forget()
-    return True
 
 
 class Cut(NamedTuple):

@@ -10,13 +10,17 @@ import pytest
 from manual_clock import ManualClock
 from partition_logs import append, open_log, read_all
 from record_batches import simple_batch
+from replica_logs import compact
+from replica_logs import written as written_by_leader
 
 from kafkalake.errors import KafkaStorageError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import RealFiles
+from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import ABORT, EndMarker
+from kafkalake.storage.segment_names import file_name
 from kafkalake.storage.verify import verify_partition
 
 
@@ -119,6 +123,26 @@ def test_records_that_cannot_be_read_keep_only_their_partition_from_opening(tmp_
     written(tmp_path)
     with pytest.raises(KafkaStorageError):
         open_log(tmp_path, files=BadSectors(".arrow"))
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_rewritten_segment_that_is_not_opened_once_is_adopted_when_asked_again(tmp_path: Path, error: int) -> None:
+    """It was refused as damaged, until the next start."""
+    log = written_by_leader(tmp_path, ManualClock())
+    bases = log.sealed_base_offsets[:2]
+    log.discard()
+    files = FailingOpens("", error, 0)
+    log = open_log(tmp_path, files=files, file_delete_delay_ms=60_000)
+    files.name, files.failures = file_name(bases[0], generation=1), 1
+    with pytest.raises(KafkaStorageError, match="on purpose"):
+        compact(log, bases)
+    new = RewrittenSegment(bases[0], log.sealed_base_offsets[2], 1)
+    assert (log.adopt_rewritten([new]), log.generations) == ([], {bases[0]: 1})
+    log.discard()
+    files.failures = 1
+    log = open_log(tmp_path, files=files, swapped=[new])
+    assert (files.failures, log.generations) == (0, {}), "the old ones are there"
+    assert (log.adopt_rewritten([new]), log.generations) == ([], {bases[0]: 1})
 
 
 def test_a_log_that_is_offline_knows_nothing_and_touches_nothing(tmp_path: Path) -> None:
