@@ -37,7 +37,7 @@ from kafkalake.errors import KafkaStorageError, LeaseHeldError
 from kafkalake.metadata import paths, reserve
 from kafkalake.metadata.changes import held_sentence
 from kafkalake.metadata.lock_file import (
-    Candidate,
+    LockRow,
     Machine,
     is_at,
     open_lock_file,
@@ -92,7 +92,8 @@ def _duration(row: BrokerRow, lease_ms: int) -> int:
 class Lease:
     """A held lease.
 
-    ownership: its certainty, extended by each renewal. took_over: the last holder may still run.
+    ownership: its certainty, extended by each renewal. took_over: the last holder, or one before it, may still run, and the files
+    that it has open for writing are to be replaced. The next holder does so too, unless `note_takeover` was called before.
     """
 
     row: BrokerRow
@@ -104,6 +105,10 @@ class Lease:
     _path: Path
     _descriptor: int
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _takes_over: bool = False
+
+    def __post_init__(self) -> None:
+        self._takes_over = self.took_over
 
     @property
     def renew_interval_ms(self) -> int:
@@ -127,7 +132,7 @@ class Lease:
             )
             try:
                 self._store.renew_broker(renewed)
-                write_holder(self._descriptor, renewed)
+                write_holder(self._descriptor, _in_lock_file(renewed, takes_over=self._takes_over))
             except LeaseHeldError:
                 self.ownership.end()
                 raise
@@ -144,10 +149,22 @@ class Lease:
             raise LeaseHeldError(
                 f"The lease of broker {renewed.broker_id} was released." if row is None else held_sentence(row)
             )
-        written = is_at(self._path, self._descriptor) and write_holder(self._descriptor, renewed, sync=True)
+        written = is_at(self._path, self._descriptor) and write_holder(
+            self._descriptor, _in_lock_file(renewed, takes_over=self._takes_over), sync=True
+        )
         if not written or not self.ownership.is_certain():
             raise reason
         logger.warning("lease renewed in the lock file alone broker=%d error=%s", renewed.broker_id, reason)
+
+    def note_takeover(self) -> None:
+        """Note that no process before this one can write into the files of the logs any more.
+
+        If the lock file cannot be written, the next holder replaces them once more.
+        """
+        with self._lock:
+            if self._takes_over and self._descriptor >= 0:
+                self._takes_over = False
+                write_holder(self._descriptor, self.row, sync=True)
 
     def release(self) -> None:
         """Release the lease. The flock is released even if the row cannot be removed. Idempotent."""
@@ -157,7 +174,8 @@ class Lease:
             try:
                 self.ownership.end()
                 self._store.release_broker(self.row.broker_id, self.row.lease_id)
-                write_holder(self._descriptor, None)  # else it would still name the released row
+                # Else it would still name the released row.
+                write_holder(self._descriptor, _in_lock_file(self.row, takes_over=True) if self._takes_over else None)
             finally:
                 os.close(self._descriptor)
                 self._descriptor = -1
@@ -200,10 +218,12 @@ def acquire(
             if decision in (Decision.TAKE, Decision.TAKE_OVER):
                 row = _new_row(lake, broker_id, host, port, clock.now_ms(), lease_ms, machine, current)
                 reserve.give_back(paths.reserve_path(lake, broker_id))
+                takes_over = decision is Decision.TAKE_OVER or waiting.found_takeover
                 if decision is Decision.TAKE:
                     # A kill before the lock file names the new row costs the next start no lease.
                     replaced = "" if current is None else current.lease_id
-                    write_holder(descriptor, Candidate(**asdict(row), replaces=replaced), sync=True)
+                    candidate = LockRow(**asdict(row), replaces=replaced, takes_over=takes_over)
+                    write_holder(descriptor, candidate, sync=True)
                 acquired_ms = clock.elapsed_ms()
                 # The holder has renewed or another candidate was faster: look again.
                 with contextlib.suppress(LeaseHeldError):
@@ -218,13 +238,17 @@ def acquire(
         if current is not None:
             ended = "whose lease has run out" if decision is Decision.TAKE_OVER else "which has ended"
             logger.info("taking over broker %d from pid %d on %s, %s", broker_id, current.pid, current.machine, ended)
-        write_holder(descriptor, row, sync=True)
+        write_holder(descriptor, _in_lock_file(row, takes_over=takes_over), sync=True)
     except BaseException:
         os.close(descriptor)
         raise
     ownership = ownership or Ownership(clock)
     ownership.renewed(acquired_ms, lease_ms)
-    return Lease(row, lease_ms, ownership, decision is Decision.TAKE_OVER, store, clock, path, descriptor)
+    return Lease(row, lease_ms, ownership, takes_over, store, clock, path, descriptor)
+
+
+def _in_lock_file(row: BrokerRow, *, takes_over: bool) -> BrokerRow:
+    return LockRow(**asdict(row), takes_over=True) if takes_over else row
 
 
 def _new_row(
@@ -268,11 +292,14 @@ class _Waiting:
         self._seen: tuple[BrokerRow | None, BrokerRow | None] | None = None
         self._since_ms = 0
         self._announced = False
+        self.found_takeover = False
+        """Whether the lock file says that a process before its own may still have files of the logs open."""
 
     def look(self, *, flock_free: bool) -> tuple[BrokerRow | None, Decision]:
         """Return the broker's current row and the decision on it."""
         began_ms = self._clock.elapsed_ms()
         row, holder = _row_of(self._store, self._broker_id), read_holder_at(self._path)
+        self.found_takeover |= isinstance(holder, LockRow) and holder.takes_over
         if self._seen != (row, holder):
             # The time without a change counts from the end of this look.
             self._seen, self._since_ms = (row, holder), self._clock.elapsed_ms()

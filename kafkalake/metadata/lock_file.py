@@ -31,10 +31,15 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate(BrokerRow):
-    """The row that a process is about to commit, in place of that of the lease `replaces`, whose process has ended."""
+class LockRow(BrokerRow):
+    """The row of a lock file, with what concerns only the next process.
+
+    replaces: the lease in place of which this row is about to be committed, as its process has ended. takes_over: a process before
+    this one, which may still run, has files of the logs open that are not replaced yet.
+    """
 
     replaces: str = ""
+    takes_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Machine:
         """
         if holder is None:
             return False
-        if isinstance(holder, Candidate) and holder.replaces == row.lease_id:
+        if isinstance(holder, LockRow) and holder.replaces == row.lease_id:
             boot_id = holder.boot_id
         elif holder.lease_id == row.lease_id:
             boot_id = row.boot_id
@@ -190,7 +195,7 @@ def read_holder(descriptor: int) -> BrokerRow | None:
     """Return the row in the lock file, or None if it is empty or being written."""
     try:
         found = json.loads(os.pread(descriptor, 65_536, 0))
-        kind = Candidate if "replaces" in found else BrokerRow
+        kind = LockRow if "replaces" in found else BrokerRow
         names = {each.name for each in fields(kind)}
         return kind(**{name: value for name, value in found.items() if name in names})
     except (ValueError, TypeError, AttributeError):

@@ -151,6 +151,8 @@ class Node:
         kept = await self._blocking(lambda: KeptSettings(str(self._root), self.broker_id, files))
         image = await self._follow_settings(store, settings, kept)
         earlier = await self._open_logs(broker, store, image, publishing, stop_s, taking_over=lease.took_over)
+        if not any(True for _ in broker.replicas.offline()):  # else the files of those may still be open elsewhere
+            await self._on_metadata(lease.note_takeover)
         acceptor = await self._listen(broker, publishing, lease, shares.connections)
         await self._join(broker, store, publishing, earlier, taking_over=lease.took_over)
         await broker.hand_over(kept)

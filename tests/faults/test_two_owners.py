@@ -21,6 +21,7 @@ from broker_that_hangs import hanging_command
 from kafka_clients import create_topic
 from kafka_reference import BrokerFailed, Kafkalake
 from recording_producer import read_all
+from waiting import wait_until
 
 from kafkalake.dataset import topic_dataset
 from kafkalake.metadata import paths
@@ -174,6 +175,32 @@ def test_a_broker_that_was_paused_beyond_its_lease_is_succeeded(machine: Machine
     again.send(b"again")
     assert read_all(first.bootstrap_servers, TOPIC, 0) == expected | again.wait().offsets
     assert again.offsets == {9: b"again"}
+
+
+def test_who_is_killed_as_it_takes_files_over_leaves_that_to_its_next_start(machine: Machines, tmp_path: Path) -> None:
+    """The lock proves that this one has ended, and nothing of the one before it, which still has the files open."""
+    flag = tmp_path / "hang"
+    first, second = machine("host-a"), machine("host-b", (flag, f"/{TOPIC}-0/"))
+    first.start()
+    create_topic(first.bootstrap_servers, TOPIC)
+    theirs = Acknowledged(first.bootstrap_servers)
+    theirs.send(b"base")
+    theirs.wait()
+    directory = first.lake / "logs/0" / f"{TOPIC}-0"
+    opened = {path.stat().st_ino for path in (directory / "state", *directory.glob("*.arrow"))}
+    first.send(signal.SIGSTOP)
+    remove_lock(first.lake)
+    flag.touch()
+    second.launch()
+    wait_until(lambda: any(directory.glob("*.tmp")))
+    second.kill()
+    flag.unlink()
+    second.start()
+    assert not opened & {path.stat().st_ino for path in directory.iterdir()}
+    first.kill()
+    ours = Acknowledged(second.bootstrap_servers)
+    ours.send(b"second")
+    check_everywhere(second, theirs.offsets | ours.wait().offsets)
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -22,7 +22,7 @@ from kafkalake.errors import KafkaStorageError, LakeError, LeaseHeldError
 from kafkalake.metadata import lease, paths, reserve
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.lease import Decision, decide
-from kafkalake.metadata.lock_file import Candidate, Machine
+from kafkalake.metadata.lock_file import LockRow, Machine
 from kafkalake.metadata.tables.schemas import BROKERS_SCHEMA, BrokerRow, to_table
 from kafkalake.ownership import Ownership
 
@@ -170,6 +170,32 @@ def test_who_is_killed_as_it_takes_a_lease_over_proves_nothing_of_a_holder_that_
     theirs.release()
 
 
+@pytest.mark.parametrize("end", [kill, lease.Lease.release])
+def test_a_takeover_that_is_not_complete_is_the_next_ones(
+    store: MemoryMetadataStore,
+    clock: ManualClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    end: Callable[[lease.Lease], None],
+) -> None:
+    """Whoever was paused has files of the logs open, however often its successors end before they have replaced them."""
+    theirs = acquire(store, tmp_path / "there", clock, THERE)
+    ours = acquire(store, tmp_path / "here", clock, wait_ms=2 * lease.LEASE_MS)
+    assert ours.took_over
+    ours.renew()
+    end(ours)
+    kill_at_commit(store, monkeypatch, is_committed=True)
+    with pytest.raises(Killed):
+        acquire(store, tmp_path / "here", clock)
+    ours = acquire(store, tmp_path / "here", clock)
+    assert ours.took_over
+    ours.note_takeover()
+    ours.renew()
+    end(ours)
+    assert not acquire(store, tmp_path / "here", clock).took_over
+    theirs.release()
+
+
 @pytest.mark.parametrize(
     ("machine", "proves"),
     [(HERE, True), (THERE, False), (Machine("there", None, alone=True), True), (Machine("there", None), False)],
@@ -177,7 +203,7 @@ def test_who_is_killed_as_it_takes_a_lease_over_proves_nothing_of_a_holder_that_
 def test_a_candidate_proves_the_end_of_who_was_before_it_where_it_would_hold_the_lock(
     machine: Machine, proves: bool
 ) -> None:
-    candidate = Candidate(**asdict(broker_row(lease_id="new", boot_id="boot-1")), replaces="old")
+    candidate = LockRow(**asdict(broker_row(lease_id="new", boot_id="boot-1")), replaces="old")
     assert machine.proves_end_of(broker_row(lease_id="old", boot_id="boot-0"), candidate) is proves
     assert machine.proves_end_of(broker_row(lease_id="new", boot_id="boot-1"), candidate) is proves
     assert not machine.proves_end_of(broker_row(lease_id="another", boot_id="boot-1"), candidate)

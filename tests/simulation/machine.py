@@ -246,7 +246,7 @@ class SimulatedNode(Node):
 
     async def _own(self, store: Any, settings: Any) -> Any:
         self._ownership.renewed(self._clock.elapsed_ms(), 1 << 50)
-        return SimpleNamespace(took_over=False, renew=lambda **address: None)
+        return SimpleNamespace(took_over=False, renew=lambda **address: None, note_takeover=lambda: None)
 
     async def _is_locked(self, broker_id: int) -> bool:
         process = self._universe.machines[broker_id].process

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from faulty_files import FaultyFiles
 from manual_clock import ManualClock
 from partition_logs import append, open_log, read_all
 from record_batches import simple_batch
 
+from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.errors import KafkaError, KafkaStorageError
 from kafkalake.ownership import Ownership
+from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.log import Log
+from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.owned_files import OwnedFiles
 from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
 from kafkalake.storage.state import read_state
@@ -30,6 +35,27 @@ def succeed(directory: Path) -> Log:
     log = open_log(directory)
     begin_leadership(log)
     return log
+
+
+def test_files_that_were_not_replaced_are_at_the_next_attempt_to_open_the_log(tmp_path: Path) -> None:
+    """A replica whose log does not open is opened again after a while."""
+    files, topic_id = FaultyFiles(), uuid4()
+    logs = LogDirectory(tmp_path, ManualClock(), OpenFiles(files, 16))
+    directory = logs.path("clicks", 0)
+    old = open_log(directory, topic_id=topic_id)
+    append(old, simple_batch([b"a"]))
+    opened = {path.stat().st_ino for path in (directory / "state", *directory.glob("*.arrow"))}
+    files.failing_syncs = 1
+    with pytest.raises(KafkaStorageError):
+        logs.open("clicks", 0, topic_id, LogConfig(), taking_over=True)
+    new = logs.open("clicks", 0, topic_id, LogConfig())
+    assert not opened & {path.stat().st_ino for path in directory.iterdir()}
+    append(old, simple_batch([b"late"]))
+    assert [row[2] for _, row in read_all(new)] == [b"a"]
+    kept = {path.stat().st_ino for path in (directory / "state", *directory.glob("*.arrow"))}
+    new.discard()
+    logs.open("clicks", 0, topic_id, LogConfig())
+    assert kept <= {path.stat().st_ino for path in directory.iterdir()}, "once is enough"
 
 
 @pytest.mark.parametrize("late", ["append", "marker", "state", "flush"])

@@ -52,6 +52,8 @@ class LogDirectory:
         self._clock = clock
         self._open_files = open_files
         self._predecessors: list[Path] = []
+        self._untaken: set[Path] = set()
+        """The directories whose files an earlier owner may still have open, because taking them over has failed."""
 
     def path(self, topic: str, index: int) -> Path:
         """Return a partition's directory."""
@@ -81,8 +83,10 @@ class LogDirectory:
             if owner is not None and owner != topic_id:
                 logger.warning("directory of an earlier topic retired path=%s topic_id=%s", path, encode_uuid(owner))
                 self._predecessors += self._retire(path, topic, index, owner)
-            if taking_over:
+            if taking_over or path in self._untaken:
+                self._untaken.add(path)
                 take_over_files(path, self._open_files.files)
+                self._untaken.discard(path)
         except (OSError, LakeError) as error:
             logger.error("log not opened path=%s error=%s", path, error)
             raise KafkaStorageError(f"{path}: open: {error}") from error
