@@ -6,11 +6,13 @@ Guarded by the log's lock, except `force`, which runs in any thread while the lo
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from kafkalake.clock import Clock
 from kafkalake.storage.open_files import OpenFiles
-from kafkalake.storage.segment_names import DATA_SUFFIX, TXN_INDEX_SUFFIX
+from kafkalake.storage.segment_names import DATA_SUFFIX, TXN_INDEX_SUFFIX, name_of
+from kafkalake.storage.state import PartitionState
 
 
 class Forcing(NamedTuple):
@@ -25,10 +27,16 @@ class Forcing(NamedTuple):
 
 
 class Durability:
-    """The unsynced data files of one log. `recovery_point`: offsets below it are on disk."""
+    """The unsynced data files of one log. `recovery_point`: offsets below it are on disk.
 
-    def __init__(self, directory: str, clock: Clock, open_files: OpenFiles, recovery_point: int) -> None:
-        self.recovery_point = recovery_point
+    failed_end: the end of the records that an fsync has failed to force, 0 if there are none. The kernel reports an error once, and
+    takes the pages for written: a later fsync of the file succeeds without them. So the recovery point stays until these records
+    are removed or, after a loss of power, verified. It holds over restarts of the process (`PartitionState.fsync_failed`).
+    """
+
+    def __init__(self, directory: str, clock: Clock, open_files: OpenFiles, state: PartitionState) -> None:
+        self.recovery_point = state.recovery_point
+        self.failed_end = state.log_end_offset if state.fsync_failed else 0
         self._directory = directory
         self._clock = clock
         self._open_files = open_files
@@ -46,6 +54,17 @@ class Durability:
     def lower(self, recovery_point: int) -> None:
         """Take back that offsets at and above `recovery_point` are on disk: they will be removed."""
         self.recovery_point = min(self.recovery_point, recovery_point)
+        self.failed_end = min(self.failed_end, recovery_point)
+        bases = [name_of(path).base_offset for path in self._unsynced]
+        # Before the segment that becomes shorter there may be a sealed one, whose footer was not forced.
+        staying = sum(base < recovery_point for base in bases) - (recovery_point not in bases)
+        if self.failed_end <= self.recovery_point and staying <= 0:
+            self.failed_end = 0
+
+    def begin_at(self, log_start_offset: int) -> None:
+        """Forget a failure to force records below `log_start_offset`."""
+        if self.failed_end <= log_start_offset:
+            self.failed_end = 0
 
     def segment_began(self, path: str) -> None:
         """Add a data file that is about to be written."""
@@ -86,16 +105,27 @@ class Durability:
             for name in (path, path.removesuffix(DATA_SUFFIX) + TXN_INDEX_SUFFIX):
                 with contextlib.suppress(FileNotFoundError):
                     file = self._open_files.get(name)
-                    files.sync(file.descriptor)
+                    with self._noting_failure(forcing):
+                        files.sync(file.descriptor)
         if forcing.names > self._names_forced:
-            files.sync_directory(self._directory)
+            with self._noting_failure(forcing):
+                files.sync_directory(self._directory)
+
+    @contextlib.contextmanager
+    def _noting_failure(self, forcing: Forcing) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            self.failed_end = max(self.failed_end, forcing.end_offset, self.recovery_point + 1)
+            raise
 
     def forced(self, forcing: Forcing) -> None:
         """Record a plan as done."""
         done = set(forcing.paths) - {forcing.growing}
         self._unsynced = [path for path in self._unsynced if path not in done]
         self._names_forced = max(self._names_forced, forcing.names)
-        self.recovery_point = max(self.recovery_point, forcing.end_offset)
+        if not self.failed_end:
+            self.recovery_point = max(self.recovery_point, forcing.end_offset)
         if forcing.records:
             self._records = max(0, self._records - forcing.records)
             self._synced_at_ms = self._clock.monotonic_ms()

@@ -321,11 +321,16 @@ class Log(LogFollower):
                     self._discard_unacknowledged()
             raise storage_error(access.directory, "flush", error) from error
 
-    def _force(self) -> None:
+    def _force(self, *, sealed_only: bool = False) -> None:
         with self._access.lock:
-            durability, forcing = self._segments.durability, self._segments.forcing()
+            durability, forcing = self._segments.durability, self._segments.forcing(sealed_only=sealed_only)
         self._force_epochs()
-        durability.force(forcing)
+        try:
+            durability.force(forcing)
+        except OSError:
+            with self._access.lock, contextlib.suppress(OSError, KafkaStorageError):
+                self._segments.write_state()  # the next process is to know it, in the page cache of this boot
+            raise
         with self._access.lock:
             durability.forced(forcing)
 
@@ -337,12 +342,8 @@ class Log(LogFollower):
         """Force sealed segments to disk, but not the active one. May run in any thread. Raise KafkaStorageError if fsync fails."""
         with self._access.lock:
             self._access.check_open()
-            durability, forcing = self._segments.durability, self._segments.forcing(sealed_only=True)
         with self._access.guarded("flush"):
-            self._force_epochs()
-            durability.force(forcing)
-        with self._access.lock:
-            durability.forced(forcing)
+            self._force(sealed_only=True)
 
     def _force_epochs(self) -> None:
         with self._access.lock:

@@ -63,7 +63,7 @@ class LogSegments:
         self.listed = Segments(directory, open_files, listing.bases, recovered.active, listing.generations)
         for name in listing.superseded:
             self.deleted.add(f"{directory}/{name}", access.config.file_delete_delay_ms)
-        self.durability = Durability(directory, access.clock, open_files, state.recovery_point)
+        self.durability = Durability(directory, access.clock, open_files, state)
         if not recovered.intact or state.recovery_point < state.log_end_offset:
             # One that ends at the recovery point may have been sealed after its records were forced.
             for segment in self.listed.ending_from(state.recovery_point, state.log_end_offset):
@@ -210,8 +210,9 @@ class LogSegments:
             state.leader_epoch if new_epoch is None else new_epoch,
             state.log_end_offset if active is None else active.base_offset,
             0 if active is None else active.end(),
-            clean,
+            clean and not self.durability.failed_end,  # the next boot is to verify the records
             state.was_cut,
+            self.durability.failed_end > 0,
             self.durability.recovery_point,
             state.max_timestamp,
             state.max_timestamp_offset,
@@ -232,6 +233,7 @@ class LogSegments:
         for base in self.listed.remove_first(bisect_right(following, self._state.log_start_offset)):
             self._delete_files(base, self.generation_of(base))
             self._events.segment_removed(base, self.generation_of(base))
+        self.durability.begin_at(self._state.log_start_offset)
         self.deleted.unlink_due()
 
     def whole_ones(self, swapped: Sequence[RewrittenSegment]) -> list[RewrittenSegment]:

@@ -289,7 +289,7 @@ class Recovery:
         if is_lost:
             epoch = max(replay.epochs.latest, state.leader_epoch if state else -1)
             self._record_loss(listing, active, tail, end, epoch)
-        new = _state_after(state or unknown, found, after(snapshot, found), replay.epochs, end)
+        new = _state_after(state or unknown, found, after(snapshot, found), replay.epochs, end, trusted=trusted)
         moved = _start_moved(state, new)
         growing = active if goes_on else None
         return Recovered(new, sequence, False, moved, listing, growing, replay.producers, replay.epochs, was_cut)
@@ -381,7 +381,7 @@ def _start_moved(before: PartitionState | None, now: PartitionState) -> bool:
 
 
 def _state_after(
-    old: PartitionState, found: SegmentScan, newest: Snapshot, epochs: LeaderEpochs, end: int
+    old: PartitionState, found: SegmentScan, newest: Snapshot, epochs: LeaderEpochs, end: int, *, trusted: bool
 ) -> PartitionState:
     """Return the state of the recovered log that ends at `end`. The log itself fills in the active segment."""
     start = min(old.log_start_offset, end)
@@ -392,6 +392,7 @@ def _state_after(
         last_stable_offset=start,
         log_end_offset=end,
         leader_epoch=max(epochs.latest, old.leader_epoch),
+        fsync_failed=old.fsync_failed and trusted,
         recovery_point=min(old.recovery_point, found.content.next_offset),
         max_timestamp=newest.max_timestamp,
         max_timestamp_offset=newest.max_timestamp_offset,

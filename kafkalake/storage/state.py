@@ -32,7 +32,7 @@ SLOT_BYTES = 128
 STATE_BYTES = 2 * SLOT_BYTES
 _MAGIC = b"KLST"
 _PREFIX = struct.Struct("<4sI")
-_SLOT = struct.Struct("<qqqqqiqq??xxqqqq16sq")
+_SLOT = struct.Struct("<qqqqqiqq???xqqqq16sq")
 assert _PREFIX.size + _SLOT.size == SLOT_BYTES
 _ATTEMPTS = 8
 _DAMAGE = frozenset({errno.EIO, errno.EBADMSG, errno.ENODATA, errno.EUCLEAN})
@@ -49,6 +49,8 @@ class PartitionState(NamedTuple):
     active_created_ms: wall clock of the active segment's first append, 0: none.
     clean: the log was shut down cleanly, and nothing was written after this state.
     was_cut: records are gone that this replica may be counted for, and it is not known that the controller has heard of it.
+    fsync_failed: an fsync has failed in this boot, and records at and above the recovery point may not be on disk, although a later
+    one succeeded.
     boot_id: the kernel's boot id at the time of writing. The same boot has the same page cache.
     takeover_offset: the log end when this replica became the leader. While the high watermark is below it, the watermark of
     the leader before may have been larger. 0: it was not, as in files of earlier versions.
@@ -63,6 +65,7 @@ class PartitionState(NamedTuple):
     active_position: int = 0
     clean: bool = False
     was_cut: bool = False
+    fsync_failed: bool = False
     recovery_point: int = 0
     max_timestamp: int = -1
     max_timestamp_offset: int = -1

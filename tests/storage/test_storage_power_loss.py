@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from uuid import UUID
 
 import pytest
+from faulty_files import FaultyFiles
 from manual_clock import ManualClock
 from partition_logs import append, open_log
 from power_loss import ForgetfulFiles
 from record_batches import Row, rows_of, simple_batch
 
-from kafkalake.errors import CorruptSegmentError, KafkaError
+from kafkalake.errors import CorruptSegmentError, KafkaError, KafkaStorageError
 from kafkalake.record import layout as at
 from kafkalake.storage import log_segments, recovery
 from kafkalake.storage.append_group import AppendResult
@@ -260,3 +264,99 @@ def epochs_in(log: Log) -> dict[int, int]:
             found[header[at.BASE_OFFSET]] = header[at.LEADER_EPOCH]
         offset = messages.next_offset
     return found
+
+
+class _DroppingFiles(ForgetfulFiles):
+    """The next sync fails, and the kernel drops the pages: a later one succeeds without them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = False
+        self.dropped: dict[str, tuple[int, int]] = {}
+
+    def sync(self, descriptor: int) -> None:
+        if self.fails:
+            self.fails = False
+            number, path = os.fstat(descriptor).st_ino, os.readlink(f"/proc/self/fd/{descriptor}")
+            self.dropped[path] = len(self._contents.get(number, self._content(number))), self.size(descriptor)
+            raise OSError(errno.EIO, "fsync fails on purpose")
+        super().sync(descriptor)
+
+    def lose_dropped(self) -> None:
+        """Zeros are where the pages never were written."""
+        for path, (begin, end) in self.dropped.items():
+            with open(path, "r+b") as file:
+                file.seek(begin)
+                file.write(bytes(end - begin))
+
+
+def _fill(log: Log, records: int) -> None:
+    for _ in range(records):
+        append(log, simple_batch([b"x" * 100]))
+
+
+@pytest.mark.parametrize("is_kept", [False, True], ids=["again", "restarts"])
+@pytest.mark.parametrize("forces", [Log.flush_sealed, Log.flush], ids=["sealed", "all"])
+@pytest.mark.parametrize("is_replicated", [False, True])
+def test_what_a_failed_fsync_has_not_forced_is_verified_after_a_loss_of_power(
+    memory_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_replicated: bool,
+    forces: Callable[[Log], None],
+    is_kept: bool,
+) -> None:
+    """Although the next fsync succeeded: the recovery point moved, and the next boot trusted segments with holes."""
+    files = _DroppingFiles()
+    log = open_log(memory_path, ManualClock(), files, is_replicated=is_replicated, segment_bytes=4_000)
+    _fill(log, 1)
+    log.flush()
+    _fill(log, 20)
+    recovery_point, files.fails = log.recovery_point, True
+    with pytest.raises(KafkaStorageError):
+        forces(log)
+    assert files.dropped
+    if is_kept:
+        log.discard()
+        log = open_log(memory_path, ManualClock(), files, is_replicated=is_replicated, segment_bytes=4_000)
+    forces(log)
+    assert log.recovery_point == recovery_point
+    if is_kept:
+        log.close()
+        log = open_log(memory_path, ManualClock(), files, is_replicated=is_replicated, segment_bytes=4_000)
+    _fill(log, 20)
+    end = log.log_end_offset
+    log.flush()
+    log.discard()
+    files.lose_dropped()
+    boot_into(monkeypatch, 1)
+    log = open_log(memory_path, is_replicated=is_replicated, segment_bytes=4_000)
+    if is_replicated:
+        assert log.was_cut and recovery_point <= log.log_end_offset < 21, "what is behind is fetched again"
+        assert verify_partition(memory_path) == []
+    else:
+        assert log.log_end_offset == end
+        assert log.read(end - 1, 1, end).next_offset == end
+    _fill(log, 20)
+    log.flush()
+    assert log.recovery_point == log.log_end_offset, "this boot has not failed"
+
+
+def test_the_recovery_point_moves_again_once_what_was_not_forced_is_gone(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = open_log(tmp_path, ManualClock(), files, segment_bytes=4_000)
+    _fill(log, 1)
+    log.flush()
+    _fill(log, 19)
+    files.failing_syncs = 1
+    with pytest.raises(KafkaStorageError):
+        log.flush_sealed()
+    first_unsealed = log._segments.sealed_end
+    _fill(log, 20)
+    log.flush()
+    assert log.recovery_point == 1
+    log.delete_records_before(first_unsealed - 1)
+    log.flush()
+    assert log.recovery_point == 1
+    log.delete_records_before(first_unsealed)
+    log.flush()
+    assert log.recovery_point == 40

@@ -40,7 +40,7 @@ def written_state(directory: Path, *states: PartitionState) -> bytes:
 
 HIGH = 1 << 40
 OLD = PartitionState(
-    1, HIGH, HIGH - 1, HIGH + 1, 3, HIGH - 6, HIGH, False, True, 7, HIGH, HIGH - 2, HIGH, bytes(range(16))
+    1, HIGH, HIGH - 1, HIGH + 1, 3, HIGH - 6, HIGH, False, True, True, 7, HIGH, HIGH - 2, HIGH, bytes(range(16))
 )
 NEW = OLD._replace(high_watermark=HIGH + 1, last_stable_offset=HIGH + 1, clean=True)
 
