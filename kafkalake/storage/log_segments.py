@@ -118,8 +118,7 @@ class LogSegments:
             next_offset += batch.offsets if batch is not None else 1
             max_timestamp = max(max_timestamp, batch.header.item(at.MAX_TIMESTAMP) if batch is not None else -1)
         # By the time of the producers, or that of this broker, which markers have, and all records where the topic says so.
-        by_times = (max_timestamp, -1)
-        return any(self._ends_before(active, size, next_offset, timestamp, now_ms) for timestamp in by_times)
+        return any(self._ends_before(active, size, next_offset, each, now_ms) for each in (max_timestamp, -1))
 
     def list_messages(self) -> None:
         """List the messages of the active segment, so that it is sealed at once. Needs no lock. Raise `OSError` if I/O fails."""
@@ -312,7 +311,7 @@ class LogSegments:
         if is_rewritten and self.listed.bases[0] == cut.base_offset:
             return self.restart(cut.base_offset)
         logger.warning("truncating: directory=%s from=%d to=%d", access.directory, state.log_end_offset, cut.offset)
-        self._forget_above(cut.offset, state.log_end_offset)
+        self._forget_above(cut.offset, cut.offset)
         self._drop_from(cut.base_offset + (not is_rewritten))
         if not is_rewritten:
             self._cut(cut)
@@ -366,14 +365,15 @@ class LogSegments:
     def _forget_above(self, offset: int, log_end_offset: int) -> None:
         """Write durably that neither the high watermark nor the recovery point is above `offset`, before a file is shorter.
 
-        log_end_offset: the log end to write, which counts if no segment is left.
+        log_end_offset: the log end to write, which counts if no segment is left. What is missing below it counts as lost.
         """
-        is_behind = max(self._state.high_watermark, self.durability.recovery_point) <= offset
+        is_known = self._is_touched and max(self._state.high_watermark, self.durability.recovery_point) <= offset
         self._state.lower_high_watermark(offset)
         self.durability.lower(offset)
-        if is_behind and self._is_touched and log_end_offset == self._state.log_end_offset:
+        if is_known and log_end_offset == self._state.log_end_offset:
             return
-        self._state_file.write(self._present()._replace(log_end_offset=log_end_offset), sync=True)
+        sync = not is_known or log_end_offset <= self._state.log_start_offset
+        self._state_file.write(self._present()._replace(log_end_offset=log_end_offset), sync=sync)
         self._is_touched = True
 
     def _drop_from(self, offset: int) -> None:

@@ -9,7 +9,7 @@ from faulty_files import FaultyFiles
 from manual_clock import ManualClock
 from partition_logs import append, open_log
 from record_batches import simple_batch
-from replica_logs import assert_same, copied, epochs_of, open_follower, reads_of, written
+from replica_logs import assert_same, copied, copied_once, epochs_of, open_follower, reads_of, written
 
 from kafkalake.errors import KafkaStorageError
 from kafkalake.storage import log_segments, recovery
@@ -193,3 +193,31 @@ def test_a_closed_follower_that_goes_on_in_a_damaged_segment_was_cut(
         follower.append_replica(read.messages, read.segment_base_offset)
     follower.discard()
     assert_copied_again(leader, memory_path / "follower", clock, 3)
+
+
+@pytest.mark.parametrize("is_unclean", [False, True])
+@pytest.mark.parametrize("read", [3, 11, 26, -2])
+def test_a_truncation_that_fails_in_its_middle_has_lost_no_record(
+    leader: Log, memory_path: Path, clock: ManualClock, read: int, is_unclean: bool
+) -> None:
+    """It is to remove them. Told as lost, they took a replica that had caught up meanwhile out of the ISR."""
+    offset, failed_at, fails = reads_of(leader)[read].first_offset, 0, True
+    while fails:
+        failed_at += 1
+        here, files = memory_path / str(failed_at), FaultyFiles()
+        follower = open_follower(here, clock, files)
+        while copied_once(leader, follower, 3_000):
+            pass
+        follower.advance_high_watermark(leader.log_end_offset if is_unclean else offset)
+        files.fail_at_call = files.calls + failed_at
+        try:
+            follower.truncate_to(offset, below_high_watermark=is_unclean)
+            fails, files.fail_at_call = False, None
+        except KafkaStorageError:
+            follower.discard()
+            follower = open_follower(here, clock)
+        assert (follower.was_cut, follower.log_end_offset >= offset) == (False, True), failed_at
+        follower.truncate_to(offset, below_high_watermark=is_unclean)
+        copied(leader, follower)
+        assert_same(leader, follower)
+    assert failed_at > 3
