@@ -402,10 +402,12 @@ def test_requests_of_the_classic_protocol_do_not_reach_a_consumer_group(
         {"member_id": "", "group_instance_id": "unknown"},
         {"member_id": "", "group_instance_id": "i"},
         {"member_id": "one"},
+        {"member_id": "two", "group_instance_id": "i"},
+        {"member_id": "one"},
     ]
     left = client.call("LeaveGroup", 5, group_id=group, members=leaving)
     errors = [code(each.error_code) for each in left.members]
-    assert errors == [UNKNOWN_MEMBER, FENCED_INSTANCE, UNKNOWN_MEMBER, NONE, NONE]
+    assert errors == [UNKNOWN_MEMBER, FENCED_INSTANCE, UNKNOWN_MEMBER, NONE, NONE, NONE, NONE]
     assert describe(client, group).group_state == "Empty"
 
 

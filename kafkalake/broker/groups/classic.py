@@ -34,7 +34,6 @@ from kafkalake.errors import (
     InconsistentGroupProtocolError,
     KafkaError,
     RebalanceInProgressError,
-    UnknownMemberIdError,
 )
 
 
@@ -127,8 +126,6 @@ class ClassicGroup(JoinRound):
     def _leave_one(self, leaving: LeavingMember) -> ErrorClass | None:
         member_id, group_instance_id = leaving
         if member_id in self._pending:
-            if group_instance_id is not None:
-                return UnknownMemberIdError
             self._no_longer_pending(member_id)
             self.decisions.append(CancelTimer(session_timer(member_id)))
             return None

@@ -12,10 +12,12 @@ from kafkalake.broker.groups.consumer_requests import (
     HeartbeatRequest,
 )
 from kafkalake.broker.groups.consumer_state import ConsumerState, is_away
+from kafkalake.broker.groups.requests import LeavingMember
 from kafkalake.errors import (
     FencedInstanceIdError,
     FencedMemberEpochError,
     InvalidRequestError,
+    KafkaError,
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
     UnsupportedAssignorError,
@@ -126,3 +128,14 @@ def updated(before: Subscription | None, request: HeartbeatRequest) -> Subscript
         old.assignor if request.assignor is None else request.assignor,
         request.classic,
     )
+
+
+def leaver(state: ConsumerState, leaving: LeavingMember) -> str | type[KafkaError]:
+    """Return the id of a member that an administrator removes, or the error if there is none."""
+    member_id, instance_id = leaving
+    holder: str | None = member_id
+    if instance_id is not None:
+        holder = state.static_member_id(instance_id)
+        if holder is not None and member_id not in ("", holder):
+            return FencedInstanceIdError
+    return UnknownMemberIdError if holder is None or holder not in state.subscriptions else holder

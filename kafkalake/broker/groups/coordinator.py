@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
@@ -25,6 +24,7 @@ from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.classic_description import describe, summary
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.consumer import ConsumerGroup
+from kafkalake.broker.groups.consumer_checks import leaver
 from kafkalake.broker.groups.consumer_requests import LEAVE_EPOCH, HeartbeatRequest, HeartbeatResult
 from kafkalake.broker.groups.consumer_sessions import Downgrade, GroupTiming, PendingWrite
 from kafkalake.broker.groups.consumer_topics import TopicsNow
@@ -46,7 +46,6 @@ from kafkalake.broker.groups.table import Group, GroupEntry, GroupTable
 from kafkalake.clock import Clock
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
-    FencedInstanceIdError,
     GroupIdNotFoundError,
     InconsistentGroupProtocolError,
     InvalidRequestError,
@@ -217,37 +216,42 @@ class GroupCoordinator:
         if entry is None or not leaving:
             reply([LeaveResult(*one, UnknownMemberIdError) for one in leaving])
         elif isinstance(entry.group, ConsumerGroup):
-            results: dict[int, LeaveResult] = {}
-
-            def left(number: int, error: ErrorClass | None) -> None:
-                results[number] = LeaveResult(*leaving[number], error)
-                if len(results) == len(leaving):
-                    reply([results[each] for each in range(len(leaving))])
-
-            for number, one in enumerate(leaving):
-                self._leave_consumer_group(entry, entry.group, one, partial(left, number))
+            self._leave_consumer_group(entry, entry.group, leaving, reply)
         else:
             found = entry.group.leave(leaving)
             self.effects.run(entry)
             reply(found)
 
     def _leave_consumer_group(
-        self, entry: GroupEntry, group: ConsumerGroup, leaving: LeavingMember, left: OnWritten
+        self,
+        entry: GroupEntry,
+        group: ConsumerGroup,
+        leaving: Sequence[LeavingMember],
+        reply: Callable[[list[LeaveResult]], None],
     ) -> None:
-        """Remove a member of the consumer protocol for an administrator. Members themselves leave by heartbeat."""
-        member_id, instance_id = leaving
-        holder: str | None = member_id
-        if instance_id is not None:
-            holder = group.state.static_member_id(instance_id)
-            if holder is not None and member_id not in ("", holder):
-                left(FencedInstanceIdError)
-                return
-        if holder is None or holder not in group.state.subscriptions:
-            left(UnknownMemberIdError)
-            return
-        request = HeartbeatRequest(holder, LEAVE_EPOCH, group_instance_id=instance_id)
-        group.heartbeat(request, lambda result: left(result.error))
-        self.effects.run(entry)
+        """Remove members of the consumer protocol for an administrator. Members themselves leave by heartbeat.
+
+        One that is named more than once leaves once, with the same result each time, as in Kafka.
+        """
+        found = [leaver(group.state, one) for one in leaving]
+        going = {each: one.group_instance_id for each, one in zip(found, leaving, strict=True) if isinstance(each, str)}
+        errors: dict[str, ErrorClass | None] = {}
+
+        def left(member_id: str, error: ErrorClass | None) -> None:
+            errors[member_id] = error
+            if len(errors) == len(going):
+                answer()
+
+        def answer() -> None:
+            said = (errors[each] if isinstance(each, str) else each for each in found)
+            reply([LeaveResult(*one, error) for one, error in zip(leaving, said, strict=True)])
+
+        for member_id, instance_id in going.items():
+            request = HeartbeatRequest(member_id, LEAVE_EPOCH, group_instance_id=instance_id)
+            group.heartbeat(request, lambda result, member_id=member_id: left(member_id, result.error))
+            self.effects.run(entry)
+        if not going:
+            answer()
 
     def _answered(self, entry: GroupEntry, ask: Callable[[], T]) -> T:
         """Return or raise the result of `ask` after carrying out the group's decisions."""

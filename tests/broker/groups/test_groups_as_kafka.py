@@ -224,6 +224,35 @@ def offsets(w: World, group: str, topic: str) -> Iterator[Line]:
     yield w.fetch(group)
 
 
+def leaving(w: World, group: str, topic: str) -> Iterator[Line]:
+    """By an administrator, who may name anybody."""
+    yield w.leave(group, [("nobody", None), ("", "nothing"), ("", None)])
+    yield w.leave(group, [])
+    member = one_member(w, group, topic, "one")
+    yield w.leave(group, [])
+    yield w.leave(
+        group, [("nobody", None), ("", "nothing"), ("nobody", "nothing"), ("wrong", "one"), ("", ""), ("x", "")]
+    )
+    for instance in ("nothing", "one", None):  # a member id that has not joined leaves, whatever the instance
+        newcomer = new_member(w, group, topic)
+        yield w.leave(group, [(newcomer, instance), (newcomer, instance)])
+    yield w.describe(group)
+    yield w.leave(group, [("", "one"), ("nobody", None), ("", "one"), (member, "one"), (member, None)])
+    yield w.describe(group)
+    yield w.leave(group, [("", "one"), (member, None)])
+    yield w.leave(group, [(one_member_of_instance(w, group, topic, "one"), None)])
+    yield w.delete([group])
+    yield w.leave(group, [(member, None), ("", "one")])
+    yield w.leave(group, [])
+
+
+def one_member_of_instance(w: World, group: str, topic: str, instance: str) -> str:
+    """The id of a static member of a group that has had others."""
+    joined = w.join(group, "", instance, ("range",), topic).get()
+    assert joined["error"] == "NONE"
+    return str(joined["member"])
+
+
 def bad_input(w: World, group: str, topic: str) -> Iterator[Line]:
     yield outline(w.join("", "", None, ("range",), topic).get())
     yield w.sync("", "m", 1, {}, None).get()
@@ -245,6 +274,7 @@ SCRIPTS: list[Script] = [
     times_that_run_out,
     votes,
     offsets,
+    leaving,
     bad_input,
 ]
 
