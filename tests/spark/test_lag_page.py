@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import html
+import os
 import re
+import resource
+import signal
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from kafkalake.jobs.lag.page import page
+from kafkalake.jobs.lag.page import page, write_page
 from kafkalake.jobs.lag.plot import LINES_MAX, POINTS_MAX, Line, plot, shown, thinned
 from kafkalake.jobs.lag.report import Alert, Lag, catching_up
 
@@ -103,3 +107,36 @@ def test_many_alerts_are_folded_up_and_none_is_left_out() -> None:
 def test_no_rate_is_not_never() -> None:
     assert catching_up(lag("etl", rate_out=None)) == ""
     assert catching_up(lag("etl", rate_out=0.0)) == "never"
+
+
+@pytest.mark.process
+def test_a_page_that_cannot_be_written_leaves_the_last_one(tmp_path: Path) -> None:
+    file = tmp_path / "lag.html"
+    write_page(file, tmp_path, NOW_MS, [lag("a")], [])
+    file.chmod(0o604)
+    last = file.read_text()
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, before[1]))  # as a full disk
+    try:
+        for _ in range(2):
+            with pytest.raises(OSError, match=r"File too large: .*lag\.html'"):
+                write_page(file, tmp_path, NOW_MS, [lag("b")], [])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert file.read_text() == last
+    write_page(file, tmp_path, NOW_MS, [lag("b")], [])
+    assert "<h2 id='group-b'>" in file.read_text()
+    assert [(each.name, each.stat().st_mode & 0o777) for each in tmp_path.iterdir()] == [("lag.html", 0o604)]
+
+
+def test_a_page_goes_into_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    write_page(pipe, tmp_path, NOW_MS, [lag("a")], [])
+    reader.join(20)
+    assert read[0].startswith("<!doctype html>")
+    assert pipe.is_fifo()

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from kafkalake.jobs.lag.plot import LINES_MAX, Line, plot, shown
 from kafkalake.jobs.lag.report import Alert, Lag, catching_up, duration
 from kafkalake.metadata import paths
+from kafkalake.metadata.disk import DISK
 from kafkalake.metadata.tables.job_tables import JobTable, exists
 
 GROUPS_PLOTTED = 20
@@ -60,10 +61,30 @@ History = Mapping[tuple[str, str], Line]
 
 
 def write_page(path: Path, lake: Path, now_ms: int, rows: Sequence[Lag], raised: Sequence[Alert]) -> None:
-    """Write the page for the current measurements, with plots of the last days from `lag`. Raise `OSError` on failure."""
+    """Write the page for the current measurements, with plots of the last days from `lag`.
+
+    Raise `OSError` on failure, which keeps the last page.
+    """
     history = _history(lake, now_ms)
     content = page(lake, now_ms, rows, raised, history)
-    path.write_text(content, encoding="utf-8")
+    try:
+        _replace(path, content.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Replace a file and keep its mode: a web server that may read the last page may read this one.
+
+    What is another kind of file, such as `/dev/stdout`, is written in place.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.write_bytes(content)
+        return
+    mode = path.stat().st_mode if path.exists() else None
+    DISK.replace(path, content, 0o666)
+    if mode is not None:
+        path.chmod(mode)
 
 
 def page(lake: Path, now_ms: int, rows: Sequence[Lag], raised: Sequence[Alert], history: History) -> str:
