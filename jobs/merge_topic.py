@@ -39,9 +39,11 @@ def main(lake: str, topic: str, table: str, checkpoint: str) -> int:
 
 
 def reported(*arguments: str) -> int:
-    """As `main`, with one sentence where it fails. What Spark logs of the same is in its log."""
+    """As `main`, with one sentence where it fails, and 130 after Ctrl-C. What Spark logs of the same is in its log."""
     try:
         return main(*arguments)
+    except KeyboardInterrupt:
+        return 130  # a batch that was not finished comes again in the next run
     except (KafkaLakeError, PySparkException) as error:
         print(f"merge_topic: {one_line_message(error)}", file=sys.stderr)
         return 1

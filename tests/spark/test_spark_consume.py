@@ -26,9 +26,12 @@ from written_lake import WrittenLake
 
 from kafkalake.errors import ConfigurationError, LakeError, OffsetOutOfRangeError
 from kafkalake.jobs import frame
+from kafkalake.jobs.consume import command as consume_command
 from kafkalake.jobs.consume.command import main
 from kafkalake.jobs.consume.consumption import Consumption
 from kafkalake.jobs.consume.output import DeltaOutput
+from kafkalake.reader.bounds import begin_read
+from kafkalake.reader.read_options import ReadOptions
 from kafkalake.spark.exactly_once import merge_into, merge_records
 
 GROUP = "etl"
@@ -176,6 +179,60 @@ def test_the_command_consumes_as_a_group(
         assert message in capsys.readouterr().err
     assert main([*arguments[:-2], "--stream"]) == 1
     assert "consume: --stream goes with --group" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("output_format", ["delta", "parquet"])
+def test_a_run_ends_after_its_batch_at_the_first_signal_and_at_once_at_the_second(
+    spark: SparkSession,
+    lake: WrittenLake,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    output_format: str,
+) -> None:
+    output = tmp_path / "out"
+    command = ["--lake", str(lake.path), "--topic", "clicks", "--output", str(output), "--group", GROUP]
+    command += ["--format", output_format, "--max-offsets", "4", "--columns", "partition,offset"]
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    signals = 1
+
+    def send(point: str) -> None:
+        for _ in range(signals if point == "planned" else 0):
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(frame, "on_fault_point", send)
+    assert main(command) == 0
+    shown = capsys.readouterr()
+    assert "4 records written to" in shown.out
+    assert shown.err.count("ends after this batch") == 1
+    assert len(written(spark, output, output_format)) == 4
+    signals = 2
+    for _ in range(2):
+        assert main(command) == 130
+        assert "Traceback" not in capsys.readouterr().err
+        assert len(written(spark, output, output_format)) == 4
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
+    signals = 0
+    assert main(command) == 0
+    assert written(spark, output, output_format) == whole(10, 5)
+
+
+def test_a_copy_that_is_interrupted_ends_without_a_traceback(
+    spark: SparkSession, lake: WrittenLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["--lake", str(lake.path), "--topic", "clicks", "--output", str(tmp_path / "out")]
+
+    def interrupted(options: ReadOptions) -> object:
+        os.kill(os.getpid(), signal.SIGINT)
+        return begin_read(options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(consume_command, "begin_read", interrupted)
+        assert main(command) == 130
+    assert main(command) == 0
+    assert written(spark, tmp_path / "out") == whole(10, 5)
 
 
 @pytest.mark.parametrize("output_format", ["delta", "parquet"])

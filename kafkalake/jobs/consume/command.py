@@ -67,7 +67,7 @@ def copy_topics(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line and return the exit code. Results go to stdout, an error to stderr in one sentence."""
+    """Run the command line and return the exit code, 130 after Ctrl-C. Results go to stdout, an error to stderr in one sentence."""
     parsed = _parser().parse_args(arguments)
     try:
         options = _options(parsed)
@@ -80,6 +80,8 @@ def main(arguments: Sequence[str]) -> int:
 
             return consume_as_group(spark, parsed, known, options, columns)
         copied = copy_topics(spark, parsed.output, options, columns=columns, mode=parsed.mode)
+    except KeyboardInterrupt:
+        return 130
     except (KafkaLakeError, PySparkException, Py4JError, OSError) as error:
         print(f"consume: {one_line_message(error)}", file=sys.stderr)
         return 1

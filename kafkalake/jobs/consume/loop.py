@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kafkalake.clock import SystemClock
 from kafkalake.jobs.consume.consumption import Batch, Consumption
 from kafkalake.jobs.frame import Done, Step
-from kafkalake.jobs.progress import print_table
+from kafkalake.jobs.progress import print_table, say
 from kafkalake.jobs.record import JobRecord
 from kafkalake.reader.read_options import ReadOptions
 
@@ -57,13 +57,20 @@ def consume_as_group(
     return 0
 
 
-@contextmanager
+@contextlib.contextmanager
 def _until_told() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM or Ctrl-C sets: the current batch is finished, and no other is started."""
+    """Yield an event that SIGTERM or Ctrl-C sets: the current batch is finished, and no other is started.
+
+    The second one raises `KeyboardInterrupt`: a batch may take hours, and is repeated or found in the output by the next run.
+    """
     told = threading.Event()
 
     def tell(number: int, frame: FrameType | None) -> None:
+        if told.is_set():
+            raise KeyboardInterrupt
         told.set()
+        with contextlib.suppress(RuntimeError):  # it came while a line was being printed
+            say("consume: ends after this batch; to end now, send the signal again")
 
     if threading.current_thread() is not threading.main_thread():
         yield told
