@@ -118,6 +118,12 @@ class BrokerConfig(ReplicationConfig):
         "and the names of the groups; a member or group beyond it has to try again later. kafkalake's own.",
         minimum=1_048_576,
     )
+    group_coordinator_offsets_max_bytes: Long = define(
+        1_073_741_824,
+        "The most bytes of committed offsets of all groups that are held in memory, about: 512 for each, its topic and its "
+        "metadata; what would go beyond it has to try again later, once others have expired or were deleted. kafkalake's own.",
+        minimum=1_048_576,
+    )
     group_initial_rebalance_delay_ms: Int = define(
         3_000, "How long a new group waits for more members before its first rebalance.", minimum=0
     )

@@ -24,6 +24,7 @@ class GroupConfig:
     group_member_metadata_max_bytes: int = 1 << 20
     group_metadata_max_bytes: int = 32 << 20
     group_coordinator_metadata_max_bytes: int = 256 << 20
+    group_coordinator_offsets_max_bytes: int = 1 << 30
     group_coordinator_append_linger_ms: int = 0
     group_coordinator_groups_max: int = 1_000_000
     group_consumer_migration_policy: str = "bidirectional"

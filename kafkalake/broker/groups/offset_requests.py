@@ -19,6 +19,7 @@ from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.journal_format import Record
+from kafkalake.broker.groups.offsets import OFFSET_BYTES
 from kafkalake.broker.groups.records import (
     NO_EPOCH,
     NO_TIMESTAMP,
@@ -120,6 +121,7 @@ class OffsetRequests:
         try:
             partition = self._table.check(request.group_id, may_be_empty=True)
             self._check_group(request)
+            self._check_memory(request.group_id, accepted)
         except KafkaError as error:
             written(type(error))
             return
@@ -161,6 +163,18 @@ class OffsetRequests:
             raise IllegalGenerationError if transactional else GroupIdNotFoundError
         else:
             self._coordinator.check_room(request.group_id)
+
+    def _check_memory(self, group_id: str, offsets: Iterable[OffsetToCommit]) -> None:
+        """Raise `CoordinatorNotAvailableError` if these grow the offsets of all groups beyond their limit."""
+        used = self._table.offset_memory.bytes
+        most = self._config.group_coordinator_offsets_max_bytes
+        if used + sum(OFFSET_BYTES + len(one.topic) + len(one.metadata) for one in offsets) <= most:
+            return
+        entry = self._table.find(group_id)
+        for one in offsets:
+            known = None if entry is None else entry.offsets.get((one.topic, one.partition))
+            if known is None or len(one.metadata) > len(known.committed.metadata):
+                raise CoordinatorNotAvailableError("too many committed offsets (group.coordinator.offsets.max.bytes)")
 
     def _records(self, request: CommitRequest, offsets: Iterable[OffsetToCommit]) -> list[OffsetRecord]:
         now_ms = self._coordinator.clock.now_ms()

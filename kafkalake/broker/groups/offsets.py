@@ -12,9 +12,13 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
+from kafkalake.broker.coordination.table import MetadataMemory
 from kafkalake.broker.groups.records import NO_TIMESTAMP, CommittedOffset
 from kafkalake.errors import UnstableOffsetCommitError
 from kafkalake.topic_partition import TopicPartition
+
+OFFSET_BYTES = 512
+"""Approximate memory of a committed offset without its topic's name and its metadata."""
 
 
 class Positioned(NamedTuple):
@@ -36,9 +40,11 @@ class ExpiryRule(NamedTuple):
 
 
 class GroupOffsets:
-    """Offsets by topic and partition."""
+    """Offsets by topic and partition. Their memory, see `kept_bytes`, counts in `memory`, with that of other groups."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MetadataMemory | None = None) -> None:
+        self._memory = memory or MetadataMemory()
+        self._bytes = 0
         self._committed: dict[TopicPartition, Positioned] = {}
         self._pending: dict[int, dict[TopicPartition, Positioned]] = {}
         self._pending_of: Counter[TopicPartition] = Counter()
@@ -88,22 +94,26 @@ class GroupOffsets:
         if known is not None and known.position >= position:
             return False
         self._committed[key] = Positioned(committed, position)
+        self._count(kept_bytes(key, committed) - _bytes_of(key, known))
         return True
 
     def remove(self, key: TopicPartition) -> bool:
         """Apply a tombstone, which also drops pending offsets. Return whether there was a committed offset."""
         if self._pending_of.pop(key, 0):
             for producer_id, of_producer in list(self._pending.items()):
-                of_producer.pop(key, None)
+                self._count(-_bytes_of(key, of_producer.pop(key, None)))
                 if not of_producer:
                     del self._pending[producer_id]
-        return self._committed.pop(key, None) is not None
+        known = self._committed.pop(key, None)
+        self._count(-_bytes_of(key, known))
+        return known is not None
 
     def commit_pending(self, producer_id: int, key: TopicPartition, committed: CommittedOffset, position: int) -> None:
         """Apply a commit inside a transaction. It is pending until the transaction ends."""
         of_producer = self._pending.setdefault(producer_id, {})
         if key not in of_producer:
             self._pending_of[key] += 1
+        self._count(kept_bytes(key, committed) - _bytes_of(key, of_producer.get(key)))
         of_producer[key] = Positioned(committed, position)
 
     def complete(self, producer_id: int, *, committed: bool) -> list[TopicPartition]:
@@ -111,9 +121,18 @@ class GroupOffsets:
         ended = self._pending.pop(producer_id, {})
         self._pending_of.subtract(ended.keys())
         self._pending_of += Counter()
+        self._count(-sum(_bytes_of(key, each) for key, each in ended.items()))
         if not committed:
             return []
         return [key for key, (value, position) in ended.items() if self.commit(key, value, position)]
+
+    def release(self) -> None:
+        """Release the memory of a group that this broker no longer has."""
+        self._count(-self._bytes)
+
+    def _count(self, bytes_: int) -> None:
+        self._bytes += bytes_
+        self._memory.bytes += bytes_
 
     def expired(
         self, rule: ExpiryRule, now_ms: int, retention_ms: int, among: Iterable[TopicPartition] | None = None
@@ -133,6 +152,15 @@ class GroupOffsets:
             and not self._pending_of[key]
             and _is_expired(known[key].committed, rule.empty_since_ms, now_ms, retention_ms)
         ]
+
+
+def kept_bytes(key: TopicPartition, committed: CommittedOffset) -> int:
+    """Return the approximate memory of a committed offset in bytes."""
+    return OFFSET_BYTES + len(key[0]) + len(committed.metadata)
+
+
+def _bytes_of(key: TopicPartition, kept: Positioned | None) -> int:
+    return 0 if kept is None else kept_bytes(key, kept.committed)
 
 
 def _is_expired(committed: CommittedOffset, empty_since_ms: int | None, now_ms: int, retention_ms: int) -> bool:

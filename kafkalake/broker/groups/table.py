@@ -91,13 +91,22 @@ class GroupTable(JournaledTable[GroupEntry, ChangedOffset]):
         new_consumer_group: Callable[[str, bool], ConsumerGroup],
         memory: MetadataMemory | None = None,
     ) -> None:
+        self.offset_memory = MetadataMemory()
+        """Memory of the committed offsets of all groups."""
         super().__init__(
-            partitions, lambda name, partition: GroupEntry(partition, new_group(name)), InvalidGroupIdError, memory
+            partitions,
+            lambda name, partition: GroupEntry(partition, new_group(name), GroupOffsets(self.offset_memory)),
+            InvalidGroupIdError,
+            memory,
         )
         self._new_group = new_group
         self._new_consumer_group = new_consumer_group
         self._open: dict[int, dict[int, OpenTransaction]] = defaultdict(dict)
         """Journal partition -> producer id -> its open transaction."""
+
+    def forget(self, entry: GroupEntry) -> None:
+        super().forget(entry)
+        entry.offsets.release()
 
     def become_consumer_group(self, entry: GroupEntry, *, is_on_its_way: bool = False) -> ConsumerGroup:
         """Replace a group by one of the consumer protocol. Its first records establish that in the journal.

@@ -8,7 +8,10 @@ import pytest
 from broker.groups.coordination import Cluster
 from broker.groups.scenario import DELAY_MS
 
+from kafkalake.broker.coordination.table import MetadataMemory
 from kafkalake.broker.groups.offset_requests import OffsetToCommit
+from kafkalake.broker.groups.offsets import GroupOffsets, kept_bytes
+from kafkalake.broker.groups.records import CommittedOffset
 from kafkalake.broker.groups.requests import GroupProtocol, LeavingMember, SyncRequest
 from kafkalake.broker.groups.roster import Member, Roster
 from kafkalake.errors import (
@@ -150,3 +153,46 @@ def test_a_group_whose_members_know_many_protocols_goes_as_fast_as_it_came() -> 
         roster.remove(member)
     assert time.thread_time() - begin_s < 2.0  # a tenth of a second; with all names looked at each time, five minutes
     assert roster.bytes == 0
+
+
+def test_committed_offsets_have_a_limit_in_sum_and_those_that_are_there_go_on() -> None:
+    c = Cluster(group_coordinator_offsets_max_bytes=10_000)
+    full = {("clicks", 0): CoordinatorNotAvailableError}
+
+    def commit(group: str, offset: int, metadata: int = 3_000) -> object:
+        return c.commit(group, OffsetToCommit("clicks", 0, offset, metadata="m" * metadata))[0]
+
+    for group in ("a", "b"):
+        assert commit(group, 1) == {("clicks", 0): None}
+    assert commit("c", 1) == full
+    assert commit("c", 1, 4_096) == full
+    for offset in range(2, 10):
+        assert commit("b", offset) == {("clicks", 0): None}
+    assert commit("b", 10, 4_000) == full
+    assert commit("b", 11, 10) == {("clicks", 0): None}
+    assert commit("c", 2) == {("clicks", 0): None}
+    assert commit("d", 1) == full
+    c.start()  # loaded again, they count again
+    assert commit("d", 1) == full
+    assert c.delete_groups("a") == [{"a": None}]
+    assert commit("d", 2) == {("clicks", 0): None}
+
+
+def test_offsets_of_transactions_count_until_they_end() -> None:
+    memory = MetadataMemory()
+    offsets = GroupOffsets(memory)
+    key = ("clicks", 0)
+    for position in (1, 2):
+        offsets.commit_pending(7, key, CommittedOffset(position, metadata="m" * 100), position)
+    assert memory.bytes == kept_bytes(key, CommittedOffset(2, metadata="m" * 100))
+    offsets.complete(7, committed=True)
+    assert memory.bytes == kept_bytes(key, CommittedOffset(2, metadata="m" * 100))
+    offsets.commit_pending(8, key, CommittedOffset(3), 3)
+    offsets.complete(8, committed=False)
+    offsets.commit_pending(9, key, CommittedOffset(4), 4)
+    offsets.remove(key)
+    assert memory.bytes == 0
+    offsets.commit(key, CommittedOffset(5), 5)
+    for _ in range(2):
+        offsets.release()
+    assert memory.bytes == 0
