@@ -65,9 +65,9 @@ class JournalLifecycle(Generic[E, R, C]):
 
     `segment_bytes`, `factor_setting`, the name of the setting of its replicas, and `config`, more settings of the topic, apply to
     its creation, as does the number of partitions of `writer`. `published` reads Delta's rows.
-    `keep(index, position)` writes records again that a trim would lose, and waits until they are durable. It may raise a
-    `KafkaError`. `loaded` is called when partitions were loaded after the start, `resigned` with the entries of one that
-    was unloaded before the stop, `reached` at each point of a load.
+    `keep(index, position)` writes records again that a trim would lose, waits until they are durable and returns their number. It
+    may raise a `KafkaError`. `loaded` is called when partitions were loaded after the start, `resigned` with the entries of one
+    that was unloaded before the stop, `reached` at each point of a load.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class JournalLifecycle(Generic[E, R, C]):
         writer: JournalWriter,
         coordinator: JournaledCoordinator[E, R, C],
         published: Callable[[], Published[C]],
-        keep: Callable[[int, int], Awaitable[None]] | None = None,
+        keep: Callable[[int, int], Awaitable[int]] | None = None,
         loaded: Callable[[], None] = lambda: None,
         resigned: Callable[[Sequence[E]], None] = lambda entries: None,
         config: Mapping[str, str] | None = None,
@@ -103,6 +103,8 @@ class JournalLifecycle(Generic[E, R, C]):
         self._creating = asyncio.Lock()
         self._is_ready = False
         self._trimming: set[int] = set()
+        self._kept: dict[int, int] = {}
+        """Partition -> number of records that its last trim wrote again."""
         self._final: Changes[C] | None = None
 
     @property
@@ -175,6 +177,7 @@ class JournalLifecycle(Generic[E, R, C]):
 
         The next leader publishes the changes that Delta lacks: it reads them in the journal.
         """
+        self._kept.pop(index, None)
         self._resigned(self._coordinator.unload(index))
 
     def stop(self) -> None:
@@ -238,10 +241,13 @@ class JournalLifecycle(Generic[E, R, C]):
         table, damage_ends_at = self._coordinator.table, self._loading.damage_ends_at
         shard, partition = table.shard(index), self._writer.partition(index)
         log = partition.log
-        if position - log.log_start_offset < TRIM_RECORDS and position < damage_ends_at.get(index, NEVER):
+        kept = self._kept.get(index, 0)
+        # As many again as have to be kept: a trim would otherwise lead to the next one, and each write them all.
+        is_worth_it = position - log.log_start_offset - kept >= max(TRIM_RECORDS, kept)
+        if not is_worth_it and position < damage_ends_at.get(index, NEVER):
             return
         if self._keep is not None:
-            await self._keep(index, position)
+            kept = await self._keep(index, position)
             if table.shard(index) is not shard:
                 return  # what it had to keep has been unloaded
 
@@ -250,6 +256,7 @@ class JournalLifecycle(Generic[E, R, C]):
             log.delete_records_before(position)
 
         await partition.change_log(self._host.run_blocking, cut)
+        self._kept[index] = kept
         self._host.moved(partition)
         if position >= damage_ends_at.get(index, NEVER):
             del damage_ends_at[index]

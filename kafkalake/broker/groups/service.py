@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -117,17 +118,18 @@ class GroupService:
             }
         return self._topics
 
-    async def _write_again(self, index: int, position: int) -> None:
-        """Write group records before `position` again. Raise `CoordinatorNotAvailableError`, ...
+    async def _write_again(self, index: int, position: int) -> int:
+        """Write group records before `position` again and return their number. Raise `CoordinatorNotAvailableError`, ...
 
         None is written while a newer one may be on its way to the journal: the older one must not land behind it.
         """
-        table = self.coordinator.table
+        old, count = self.coordinator.table.records_before(index, position), 0
         while True:
             await self._nothing_on_its_way(index)
-            records = table.records_before(index, position)[:RECORDS_PER_BATCH]
+            records = list(islice(old, RECORDS_PER_BATCH))
+            count += len(records)
             if not records:
-                return
+                return count
             error: ErrorClass | None = await wait_for_call(partial(self.coordinator.write, index, records))
             if error is not None:
                 raise error()

@@ -6,7 +6,7 @@ Beside `coordination.table`: a commit or abort marker ends the pending offsets o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -235,14 +235,16 @@ class GroupTable(JournaledTable[GroupEntry, ChangedOffset]):
         first = (one.first_position for one in self._open[partition].values())
         return min(first, default=super().resume_at(partition))
 
-    def records_before(self, partition: int, position: int) -> list[GroupRecord | ConsumerRecord]:
-        """Return the group records that a trim to `position` would lose, to be written again before it."""
-        return [
-            written.record
-            for entry in self._entries_of(partition)
-            for written in entry.written.values()
-            if written.position < position
-        ]
+    def records_before(self, partition: int, position: int) -> Iterator[GroupRecord | ConsumerRecord]:
+        """Yield the group records that a trim to `position` would lose, to be written again before it.
+
+        Each as of the moment at which it is asked for, however much has changed since the one before.
+        """
+        for entry in self._entries_of(partition):
+            for key in list(entry.written):
+                written = entry.written.get(key)
+                if written is not None and written.position < position and self._entries.get(entry.name) is entry:
+                    yield written.record
 
 
 def _make_row(

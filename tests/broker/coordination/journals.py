@@ -85,6 +85,8 @@ class Journals:
         topics = {"clicks": TopicOfGroup(CLICKS, 4)}
         self.offsets = OffsetRequests(self.groups, topics.get)
         self.kept: list[int] = []
+        self.to_keep = 0
+        """Offsets that a trim commits again."""
         self.journal = JournalLifecycle(
             GROUP_JOURNAL,
             1 << 20,
@@ -128,9 +130,13 @@ class Journals:
             raise self.delta_fails.pop(0)
         return Published(self.published.values(), self.positions)
 
-    async def _keep(self, index: int, position: int) -> None:
+    async def _keep(self, index: int, position: int) -> int:
         self.kept.append(index)
         await asyncio.sleep(0)
+        for offset in range(self.to_keep):
+            self.commit(index, offset)
+            self.turn()
+        return self.to_keep
 
     # What happens to it
 

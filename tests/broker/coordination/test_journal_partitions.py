@@ -382,6 +382,30 @@ def test_only_what_is_served_is_trimmed(b: Journals, monkeypatch: pytest.MonkeyP
     run(scenario())
 
 
+def test_what_a_trim_has_kept_leads_to_no_other_trim(b: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_lifecycle, "TRIM_RECORDS", 2)
+    b.to_keep = 5
+
+    async def scenario() -> None:
+        await commit_in_two(b)
+        log = b.logs[1]
+        starts = []
+        for number in range(14):
+            b.commit(1, number)
+            b.turn()
+            await b.journal.trim({1: log.log_end_offset})
+            starts.append(log.log_start_offset)
+        # 2 are trimmed, 5 are written again; then as soon as 5 others have come
+        assert starts == [2] * 5 + [12] * 5 + [22] * 4
+        b.journal.resign(1)
+        b.journal.lead(1)
+        await until(loaded(b, 1))
+        await b.journal.trim({1: log.log_end_offset})
+        assert log.log_start_offset > 22, "who comes next does not know what was kept"
+
+    run(scenario())
+
+
 def test_a_partition_that_is_led_elsewhere_by_its_turn_is_not_trimmed(
     b: Journals, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -360,7 +360,23 @@ def test_group_records_older_than_a_trim_are_named() -> None:
     partition = c.coordinator.table.check("g")
     end = c.journal.ends[partition]
     assert [record.group_id for record in c.coordinator.table.records_before(partition, end)] == ["g"]
-    assert c.coordinator.table.records_before(partition, 0) == []
+    assert list(c.coordinator.table.records_before(partition, 0)) == []
+
+
+def test_a_group_record_that_has_to_be_kept_is_the_newest_by_its_turn() -> None:
+    c = Cluster()
+    names = [f"g{number}" for number in range(400)]
+    partition = c.coordinator.table.check("g0")
+    changed, deleted, made_anew, kept = [name for name in names if c.coordinator.table.check(name) == partition][:4]
+    members = {name: c.stable_member(name) for name in (changed, deleted, made_anew, kept)}
+    end = c.journal.ends[partition]
+    old = c.coordinator.table.records_before(partition, end)
+    assert next(old).group_id == changed
+    for name in (deleted, made_anew):
+        c.coordinator.leave_group(name, [LeavingMember(members[name].member_id)], lambda left: None)
+        assert c.delete_groups(name) == [{name: None}]
+    c.stable_member(made_anew)
+    assert [record.group_id for record in old] == [kept]
 
 
 # Deleting and expiry

@@ -317,6 +317,6 @@ def test_a_member_that_joins_while_the_classic_groups_end_is_on_its_way(restarts
     if restarts:
         c.start()
     assert c.kind()[0] == "consumer"
-    records = c.coordinator.table.records_before(c.coordinator.table.check("g"), 1 << 40)
+    records = list(c.coordinator.table.records_before(c.coordinator.table.check("g"), 1 << 40))
     assert records and not any(isinstance(one, GroupRecord) for one in records)
     assert c.beat("g", "new", 1)[0].error is None
