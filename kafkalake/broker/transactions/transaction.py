@@ -243,8 +243,8 @@ class Transaction:
             return
         remaining_ms = current.started_at_ms + current.timeout_ms - self._clock.now_ms()
         if self._step is not None or remaining_ms > 0:
-            # A step is being written, or the wall clock went back: wait at most the timeout again.
-            delay_ms = min(max(remaining_ms, self._config.retry_ms), current.timeout_ms)
+            # A step is being written, or the wall clock went back: wait at most the timeout again, and not many times a second.
+            delay_ms = max(min(remaining_ms, current.timeout_ms), self._config.retry_ms)
             self.decisions.append(SetTimer(TIMEOUT_TIMER, delay_ms))
             return
         self._prepare(fence(current, self._clock.now_ms()), None, None)

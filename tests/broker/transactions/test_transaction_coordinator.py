@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -205,6 +206,39 @@ def test_a_timeout_while_the_journal_is_slow_or_failing_comes_later() -> None:
     assert added == [None] and cluster.state == "Ongoing"
     cluster.journal.fail_next = KafkaStorageError()
     cluster.advance(500)
+    assert cluster.state == "CompleteAbort"
+
+
+@pytest.mark.parametrize("hindrance", ["the journal is slow", "the wall clock went back"])
+def test_a_short_timeout_is_not_looked_at_a_thousand_times_a_second(
+    hindrance: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster()
+    started = cluster.init(timeout_ms=1)[0]
+    producer = ProducerIdAndEpoch(started.producer_id, started.epoch)
+    cluster.add(producer, P0)
+    if hindrance == "the journal is slow":
+        cluster.journal.hold = True
+        cluster.add(producer, P1)
+    else:
+        cluster.clock.jump(-3_600_000)
+    looks: list[int] = []
+    schedule = cluster.timers.schedule
+
+    def counted(delay_ms: int, action: Callable[[], None]) -> object:
+        looks.append(delay_ms)
+        return schedule(delay_ms, action)
+
+    monkeypatch.setattr(cluster.timers, "schedule", counted)
+    cluster.advance(1_000, step_ms=1)
+    assert 5 <= len(looks) <= 11
+    assert cluster.state == "Ongoing"
+    if hindrance == "the journal is slow":
+        cluster.journal.hold = False
+        cluster.journal.release()
+    else:
+        cluster.clock.jump(3_600_000)
+    cluster.advance(200)
     assert cluster.state == "CompleteAbort"
 
 
