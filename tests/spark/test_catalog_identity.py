@@ -95,6 +95,37 @@ def test_a_table_is_dropped_also_where_the_planning_process_dies_over_it(
     assert id_of(str(broker.lake), clicks) is None
 
 
+def test_a_truncation_over_which_the_planning_process_dies_is_not_repeated_by_itself(
+    sql: Statement, spark: SparkSession, broker: Kafkalake, clicks: str
+) -> None:
+    """A second one would take along what was acknowledged meanwhile. What the first has asked for ends at its offsets."""
+    sql(f"CREATE TABLE lake.{clicks}")
+    insert = f"INSERT INTO lake.{clicks} (value) SELECT CAST(id AS STRING) FROM RANGE(0, 5, 1, 1)"
+    counted = f"SELECT count(*) AS n FROM lake.{clicks}"
+    sql(insert)
+    for _ in range(2):
+        planner = planner_of(spark)
+        before = sockets(planner)
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                truncated = pool.submit(sql, f"TRUNCATE TABLE lake.{clicks}")
+                wait_until(lambda before=before, planner=planner: sockets(planner) > before)  # it asks the broker
+                os.kill(planner, signal.SIGKILL)
+                with pytest.raises(
+                    Exception, match="look whether the statement was carried out before you run it again"
+                ):
+                    truncated.result(60)
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        sql(insert)
+        assert sql(counted)[0].n >= 5
+    sql(f"TRUNCATE TABLE lake.{clicks}")
+    assert sql(counted) == [Row(n=0)]
+    sql(insert)
+    assert sql(counted) == [Row(n=5)]
+
+
 def test_an_insert_is_committed_once_also_where_the_planning_process_dies_over_it(
     sql: Statement, spark: SparkSession, broker: Kafkalake, clicks: str
 ) -> None:
