@@ -46,9 +46,13 @@ class Shard:
 
 @dataclass(slots=True)
 class MetadataMemory:
-    """Memory in bytes of the names in a table, and of the metadata of its groups' members."""
+    """Memory in bytes of the names in a table and the metadata of its groups' members, or of its groups' committed offsets."""
 
     bytes: int = 0
+
+    def add(self, bytes_: int) -> None:
+        """Add `bytes_` (may be negative)."""
+        self.bytes += bytes_
 
 
 class Changed(Protocol):

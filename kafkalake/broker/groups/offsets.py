@@ -132,7 +132,7 @@ class GroupOffsets:
 
     def _count(self, bytes_: int) -> None:
         self._bytes += bytes_
-        self._memory.bytes += bytes_
+        self._memory.add(bytes_)
 
     def expired(
         self, rule: ExpiryRule, now_ms: int, retention_ms: int, among: Iterable[TopicPartition] | None = None
