@@ -6,7 +6,9 @@ For scripts, notebooks and tests. The same settings for spark-submit are in `spa
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import traceback
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -59,7 +61,7 @@ def session(
 
     lake: default lake of queries that name none. master: default is all cores of this machine. delta: include Delta's
     jar, which Spark downloads the first time. config: additional settings, which win. Under spark-submit its own settings
-    apply, and only `config` is added. Raise `ConfigurationError` on another Spark than `SPARK`.
+    apply, and only `config` is added. An interrupted start leaves no JVM. Raise `ConfigurationError` on another Spark than `SPARK`.
     """
     import pyspark
     from pyspark.sql import SparkSession
@@ -78,7 +80,22 @@ def session(
         settings |= _delta_jars()
     for name, value in (settings | dict(config or {})).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except BaseException as error:
+        _end_jvm(error)
+        raise
+
+
+def _end_jvm(error: BaseException) -> None:
+    """End the JVM that was being started when `error`, such as a Ctrl-C, came: Spark leaves it, and it would stay for ever.
+
+    Once it is started it ends with this process.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        starting = frame.f_locals.get("proc") if frame.f_code.co_name == "launch_gateway" else None
+        if isinstance(starting, subprocess.Popen):
+            starting.terminate()
 
 
 def session_zone(spark: SparkSession) -> str:
