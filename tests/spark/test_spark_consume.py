@@ -29,7 +29,7 @@ from kafkalake.jobs import frame
 from kafkalake.jobs.consume import command as consume_command
 from kafkalake.jobs.consume.command import main
 from kafkalake.jobs.consume.consumption import Consumption
-from kafkalake.jobs.consume.output import DeltaOutput
+from kafkalake.jobs.consume.output import DeltaOutput, ParquetOutput
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.read_options import ReadOptions
 from kafkalake.spark.exactly_once import merge_into, merge_records
@@ -138,6 +138,25 @@ def test_a_run_moves_its_group_only_where_it_reads(
     produce(broker, "views", 0, [b"{}"])
     assert run("views") == [1]
     assert described(broker, GROUP) == {("clicks", 0): (5, 0), ("views", 0): (4, 0)}
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"[]", b"\xff", b'{"group": "etl", "offsets": {"clicks": 5}}'])
+def test_batches_that_do_not_say_where_they_end_are_refused_in_a_sentence(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    batch = tmp_path / "batch=00000000"
+    batch.mkdir()
+    if content is not None:
+        (batch / "_offsets.json").write_bytes(content)
+    for _ in range(2):
+        with (
+            contextlib.closing(ParquetOutput(str(tmp_path), GROUP)) as output,
+            pytest.raises(LakeError, match=r"it is not known where the output ends: .*_offsets\.json"),
+        ):
+            output.offsets({})
+    batch.rename(tmp_path / "batch=00000000.bak")
+    with pytest.raises(LakeError, match=r"holds batch=00000000\.bak, which no run of consume wrote"):
+        ParquetOutput(str(tmp_path), GROUP)
 
 
 def test_an_output_is_one_writers_at_a_time(spark: SparkSession, lake: WrittenLake, tmp_path: Path) -> None:

@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from kafkalake.errors import LakeError
+from kafkalake.errors import LakeError, file_sentence
 from kafkalake.jobs.consume.forced_output import force_commits, force_directory_of_files
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.metadata.disk import DISK, Disk
 from kafkalake.metadata.lock_file import open_lock_file, try_flock
 from kafkalake.metadata.paths import why_no_delta_path
-from kafkalake.reader.positions import to_json
+from kafkalake.reader.positions import from_json, to_json
 from kafkalake.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _METADATA_KEY = "kafkalakeConsume"
 _HISTORY_COMMITS = 1_000
 _OFFSETS_FILE = "_offsets.json"
 _STAGING = "_staging-"
+_OWN_NAME = re.compile(r"[_.]|batch=\d+\Z")
 _VERSIONS = 1 << 62
 """Versions of a group's commits start above this. kafkalake 0.1 used the sum of the offsets, which is smaller."""
 Offsets = Mapping[str, Mapping[str, int]]
@@ -158,21 +160,29 @@ class ParquetOutput:
             raise LakeError(f"another run is writing to {self._path}")
         for left in self._path.glob(f"{_STAGING}*"):
             shutil.rmtree(left)  # left by a run that died
-        strange = [entry.name for entry in self._path.iterdir() if not entry.name.startswith(("_", ".", "batch="))]
+        strange = [entry.name for entry in self._path.iterdir() if not _OWN_NAME.match(entry.name)]
         if strange:
             self.close()
             raise LakeError(f"{self._path} holds {strange[0]}, which no run of consume wrote: name an empty directory")
 
     def offsets(self, committed: Mapping[TopicPartition, int]) -> Offsets | None:
-        """Raise `LakeError` if the batches are another group's."""
+        """Raise `LakeError` if the batches are another group's, or the last one does not say where it ends."""
         batch = self._batches() - 1
         if batch < 0:
             return None
-        said = json.loads((self._batch(batch) / _OFFSETS_FILE).read_text())
-        if said["group"] != self._group:
-            raise LakeError(f"{self._path} is written by group {said['group']}")
-        offsets: Offsets = said["offsets"]
-        return offsets
+        file = self._batch(batch) / _OFFSETS_FILE
+        try:
+            said = json.loads(file.read_text())
+            group, offsets = said["group"], said["offsets"]
+            from_json(offsets)
+        except OSError as error:
+            raise LakeError(f"it is not known where the output ends: {file_sentence(error)}") from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise LakeError(f"it is not known where the output ends: {file} is damaged") from error
+        if group != self._group:
+            raise LakeError(f"{self._path} is written by group {group}")
+        ends: Offsets = offsets
+        return ends
 
     def write(self, frame: DataFrame, offsets: Offsets) -> tuple[int, int]:
         """Raise Spark's exceptions, or `OSError`."""
