@@ -19,7 +19,7 @@ from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.journal_format import Record
-from kafkalake.broker.groups.offsets import OFFSET_BYTES
+from kafkalake.broker.groups.offsets import offset_bytes
 from kafkalake.broker.groups.records import (
     NO_EPOCH,
     NO_TIMESTAMP,
@@ -168,7 +168,7 @@ class OffsetRequests:
         """Raise `CoordinatorNotAvailableError` if these grow the offsets of all groups beyond their limit."""
         used = self._table.offset_memory.bytes
         most = self._config.group_coordinator_offsets_max_bytes
-        if used + sum(OFFSET_BYTES + len(one.topic) + len(one.metadata) for one in offsets) <= most:
+        if used + sum(offset_bytes(one.topic, one.metadata) for one in offsets) <= most:
             return
         entry = self._table.find(group_id)
         for one in offsets:

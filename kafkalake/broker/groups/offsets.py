@@ -17,7 +17,7 @@ from kafkalake.broker.groups.records import NO_TIMESTAMP, CommittedOffset
 from kafkalake.errors import UnstableOffsetCommitError
 from kafkalake.topic_partition import TopicPartition
 
-OFFSET_BYTES = 512
+_OFFSET_BYTES = 512
 """Approximate memory of a committed offset without its topic's name and its metadata."""
 
 
@@ -40,7 +40,7 @@ class ExpiryRule(NamedTuple):
 
 
 class GroupOffsets:
-    """Offsets by topic and partition. Their memory, see `kept_bytes`, counts in `memory`, with that of other groups."""
+    """Offsets by topic and partition. Their memory, see `offset_bytes`, counts in `memory`, with that of other groups."""
 
     def __init__(self, memory: MetadataMemory | None = None) -> None:
         self._memory = memory or MetadataMemory()
@@ -94,7 +94,7 @@ class GroupOffsets:
         if known is not None and known.position >= position:
             return False
         self._committed[key] = Positioned(committed, position)
-        self._count(kept_bytes(key, committed) - _bytes_of(key, known))
+        self._count(offset_bytes(key[0], committed.metadata) - _bytes_of(key, known))
         return True
 
     def remove(self, key: TopicPartition) -> bool:
@@ -113,7 +113,7 @@ class GroupOffsets:
         of_producer = self._pending.setdefault(producer_id, {})
         if key not in of_producer:
             self._pending_of[key] += 1
-        self._count(kept_bytes(key, committed) - _bytes_of(key, of_producer.get(key)))
+        self._count(offset_bytes(key[0], committed.metadata) - _bytes_of(key, of_producer.get(key)))
         of_producer[key] = Positioned(committed, position)
 
     def complete(self, producer_id: int, *, committed: bool) -> list[TopicPartition]:
@@ -154,13 +154,13 @@ class GroupOffsets:
         ]
 
 
-def kept_bytes(key: TopicPartition, committed: CommittedOffset) -> int:
+def offset_bytes(topic: str, metadata: str) -> int:
     """Return the approximate memory of a committed offset in bytes."""
-    return OFFSET_BYTES + len(key[0]) + len(committed.metadata)
+    return _OFFSET_BYTES + len(topic) + len(metadata)
 
 
 def _bytes_of(key: TopicPartition, kept: Positioned | None) -> int:
-    return 0 if kept is None else kept_bytes(key, kept.committed)
+    return 0 if kept is None else offset_bytes(key[0], kept.committed.metadata)
 
 
 def _is_expired(committed: CommittedOffset, empty_since_ms: int | None, now_ms: int, retention_ms: int) -> bool:

@@ -10,7 +10,7 @@ from broker.groups.scenario import DELAY_MS
 
 from kafkalake.broker.coordination.table import MetadataMemory
 from kafkalake.broker.groups.offset_requests import OffsetToCommit
-from kafkalake.broker.groups.offsets import GroupOffsets, kept_bytes
+from kafkalake.broker.groups.offsets import GroupOffsets, offset_bytes
 from kafkalake.broker.groups.records import CommittedOffset
 from kafkalake.broker.groups.requests import GroupProtocol, LeavingMember, SyncRequest
 from kafkalake.broker.groups.roster import Member, Roster
@@ -184,9 +184,9 @@ def test_offsets_of_transactions_count_until_they_end() -> None:
     key = ("clicks", 0)
     for position in (1, 2):
         offsets.commit_pending(7, key, CommittedOffset(position, metadata="m" * 100), position)
-    assert memory.bytes == kept_bytes(key, CommittedOffset(2, metadata="m" * 100))
+    assert memory.bytes == offset_bytes(key[0], "m" * 100)
     offsets.complete(7, committed=True)
-    assert memory.bytes == kept_bytes(key, CommittedOffset(2, metadata="m" * 100))
+    assert memory.bytes == offset_bytes(key[0], "m" * 100)
     offsets.commit_pending(8, key, CommittedOffset(3), 3)
     offsets.complete(8, committed=False)
     offsets.commit_pending(9, key, CommittedOffset(4), 4)
