@@ -349,7 +349,7 @@ def test_on_a_cluster_whose_executors_have_no_kafkalake(broker: Kafkalake, tmp_p
     settings = local_spark.settings(tmp_path, jar_sets=(), driver_memory="1g") | local_spark.FEW_ROWS | CATALOG
     settings |= {"spark.sql.catalog.lake.path": str(broker.lake), "spark.executor.memory": "600m"}
     for name in ("spark.executor.extraClassPath", "spark.jars"):
-        del settings[name]
+        settings.pop(name, None)
     with bare_cluster(tmp_path) as master, client(settings | {"master": master}, tmp_path / "driver.log") as run:
         check(run, broker.lake, "on_cluster", OF_SESSION_CATALOG, EACH)
         check_stream(run, "on_cluster", tmp_path / "checkpoint")

@@ -111,7 +111,7 @@ from kafkalake.jobs.compaction import key_offsets
 
 master, lake, scratch, written, servers = sys.argv[1:]
 of = local_spark.settings(Path(scratch), jar_sets=("delta", "spark-kafka"), driver_memory="1g") | local_spark.FEW_ROWS
-del of["spark.executor.extraClassPath"]
+of.pop("spark.executor.extraClassPath", None)
 of |= {"spark.executor.memory": "600m", "spark.sql.streaming.realTimeMode.minBatchDuration": "200"}
 of |= {"spark.sql.catalog.written": "io.kafkalake.spark.LakeCatalog", "spark.sql.catalog.written.path": written}
 spark = local_spark.session(master=master, name="cluster", of=of)
