@@ -195,6 +195,7 @@ def test_a_closed_follower_that_goes_on_in_a_damaged_segment_was_cut(
     assert_copied_again(leader, memory_path / "follower", clock, 3)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_unclean", [False, True])
 @pytest.mark.parametrize("read", [3, 11, 26, -2])
 def test_a_truncation_that_fails_in_its_middle_has_lost_no_record(
