@@ -7,15 +7,13 @@ from numbers import Real
 from operator import index
 from typing import Annotated, TypeAlias
 
-from kafkalake.client.records import ConsumerGroupMetadata, OffsetAndMetadata
+from kafkalake.client.records import NO_EPOCH, ConsumerGroupMetadata, OffsetAndMetadata
+from kafkalake.config.setting import INT_MAX, LONG_MAX
 from kafkalake.topic_partition import TopicPartition
+from kafkalake.wire.consumer_protocol import NO_GENERATION
 
 Header: TypeAlias = tuple[str | bytes, bytes | None]
 
-_INT64_MAX = (1 << 63) - 1
-_INT32_MAX = (1 << 31) - 1
-_NONE = -1
-"""A generation, or a leader epoch, that is not known."""
 _LONGEST_S = 365 * 24 * 60 * 60.0
 
 
@@ -68,7 +66,7 @@ def checked_partition(partition: object) -> TopicPartition:
         raise TypeError(f"a partition is a tuple (topic, number), not {partition!r}")
     topic, number = partition
     check_topic(topic)
-    return topic, checked_number(number, "the number of a partition", _INT32_MAX)
+    return topic, checked_number(number, "the number of a partition", INT_MAX)
 
 
 def checked_number(number: object, what: str, largest: int | None = None) -> int:
@@ -98,9 +96,9 @@ def checked_offsets(
     found = {}
     for partition, given in offsets.items():
         each = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
-        checked_number(each.offset, "an offset", _INT64_MAX)
-        if each.leader_epoch not in (None, _NONE):
-            checked_number(each.leader_epoch, "a leader epoch", _INT32_MAX)
+        checked_number(each.offset, "an offset", LONG_MAX)
+        if each.leader_epoch not in (None, NO_EPOCH):
+            checked_number(each.leader_epoch, "a leader epoch", INT_MAX)
         checked_text(each.metadata or "", "the metadata of an offset")
         found[checked_partition(partition)] = each
     return found
@@ -121,15 +119,15 @@ def checked_group(group: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
         raise ValueError("a group needs a name")
     checked_text(found.member_id, "the id of a member")
     checked_text(found.group_instance_id or "", "a group.instance.id")
-    if found.generation_id != _NONE:
-        checked_number(found.generation_id, "the generation of a group", _INT32_MAX)
+    if found.generation_id != NO_GENERATION:
+        checked_number(found.generation_id, "the generation of a group", INT_MAX)
     return found
 
 
 def checked_timestamp(timestamp: object) -> int:
     """Return a record's timestamp. Raise `TypeError`, `ValueError` for what is no number of milliseconds since 1970."""
     found = checked_number(timestamp, "a timestamp in milliseconds since 1970")
-    if found > _INT64_MAX:
+    if found > LONG_MAX:
         raise ValueError(f"a timestamp has 64 bits: {found} does not fit")
     return found
 

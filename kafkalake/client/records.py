@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kafkalake.wire.consumer_protocol import NO_GENERATION
+
+NO_EPOCH = -1
+"""On the wire, and where positions are kept, the leader epoch that is not known."""
+
 
 class RecordMetadata(NamedTuple):
     """The place of a record. `offset` is -1 with acks=0. timestamp_ms: the record's, or the broker's for LogAppendTime."""
@@ -35,6 +40,6 @@ class ConsumerGroupMetadata(NamedTuple):
     """A member of a group, for offsets that are committed in a transaction: those of a member that is gone are refused."""
 
     group_id: str
-    generation_id: int = -1
+    generation_id: int = NO_GENERATION
     member_id: str = ""
     group_instance_id: str | None = None

@@ -132,7 +132,7 @@ class Lease:
             )
             try:
                 self._store.renew_broker(renewed)
-                write_holder(self._descriptor, _in_lock_file(renewed, takes_over=self._takes_over))
+                self._write(renewed)
             except LeaseHeldError:
                 self.ownership.end()
                 raise
@@ -149,9 +149,7 @@ class Lease:
             raise LeaseHeldError(
                 f"The lease of broker {renewed.broker_id} was released." if row is None else held_sentence(row)
             )
-        written = is_at(self._path, self._descriptor) and write_holder(
-            self._descriptor, _in_lock_file(renewed, takes_over=self._takes_over), sync=True
-        )
+        written = is_at(self._path, self._descriptor) and self._write(renewed, sync=True)
         if not written or not self.ownership.is_certain():
             raise reason
         logger.warning("lease renewed in the lock file alone broker=%d error=%s", renewed.broker_id, reason)
@@ -164,7 +162,10 @@ class Lease:
         with self._lock:
             if self._takes_over and self._descriptor >= 0:
                 self._takes_over = False
-                write_holder(self._descriptor, self.row, sync=True)
+                self._write(self.row, sync=True)
+
+    def _write(self, row: BrokerRow, *, sync: bool = False) -> bool:
+        return write_holder(self._descriptor, _in_lock_file(row, takes_over=self._takes_over), sync=sync)
 
     def release(self) -> None:
         """Release the lease. The flock is released even if the row cannot be removed. Idempotent."""

@@ -11,7 +11,7 @@ segments. The last entry, written at sealing, is the largest of the whole segmen
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -244,31 +244,34 @@ class ActiveSegment(Segment):
 
         A file that becomes shorter meanwhile is no error: nothing is kept then. Raise `OSError` if I/O fails.
         """
-        unlisted, listed, end = self._unlisted, self._listed, self._end
+        unlisted, end = self._unlisted, self._end
         self._unlisted -= unlisted  # at once: an error must not have it tried again and again
-        parts, position = [listed.blocks], listed.end
-        while position < end:
-            # Read and not mapped: a failed flush may truncate the file in another thread.
-            if not len(blocks := _blocks_in(self.read_bytes(position, min(_READ_BYTES, end - position)), position)):
-                return
-            parts.append(blocks)
-            position = int(blocks[-1].sum())
-        if position == end:
-            self._listed = _Listed(np.concatenate(parts), end)
+        # Read and not mapped: a failed flush may truncate the file in another thread.
+        found = self._list(end, lambda position: self.read_bytes(position, min(_READ_BYTES, end - position)))
+        if found.end == end:
+            self._listed = found
 
     def blocks(self) -> Int64s:
         """Return int64[N, 3]: position, metadata length and body length of each message."""
-        parts, position = [self._listed.blocks], self._listed.end
-        file = self._open_files.get(self.path)
-        while position < self._end:
-            length = min(_WINDOW_BYTES, self._end - position)
-            window = np.frombuffer(self._open_files.files.view(file.descriptor, length, position), dtype=np.uint8)
-            blocks = _blocks_in(window, position)
-            if not len(blocks):
-                raise AssertionError(f"{self.path}: no message at {position}, where one was written")
+        file, end = self._open_files.get(self.path), self._end
+
+        def mapped(position: int) -> Bytes:
+            length = min(_WINDOW_BYTES, end - position)
+            return np.frombuffer(self._open_files.files.view(file.descriptor, length, position), dtype=np.uint8)
+
+        found = self._list(end, mapped)
+        if found.end < end:
+            raise AssertionError(f"{self.path}: no message at {found.end}, where one was written")
+        return found.blocks
+
+    def _list(self, end: int, window: Callable[[int], Bytes]) -> _Listed:
+        """Return the messages up to `end`, or to a window that does not begin with one. window: the bytes from a position on."""
+        blocks, position = self._listed
+        parts = [blocks]
+        while position < end and len(blocks := _blocks_in(window(position), position)):
             parts.append(blocks)
             position = int(blocks[-1].sum())
-        return np.concatenate(parts)
+        return _Listed(np.concatenate(parts), position)
 
     def _create(self) -> None:
         file = self._open_files.get(self.path, write=True, create=True)

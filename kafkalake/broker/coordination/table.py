@@ -163,13 +163,13 @@ class JournaledTable(Generic[E, C]):
         entry = self._entries.get(name)
         if entry is None:
             entry = self._entries[name] = self._new_entry(name, partition)
-            self.memory.bytes += len(name)
+            self.memory.add(len(name))
         return entry
 
     def forget(self, entry: E) -> None:
         """Remove an entry that the journal does not have, or not here."""
         if self._entries.pop(entry.name, None) is not None:
-            self.memory.bytes -= len(entry.name)
+            self.memory.add(-len(entry.name))
 
     # Partitions of the journal
 

@@ -110,7 +110,7 @@ class ConsumerState:
 
     def _count(self, bytes_: int) -> None:
         self.bytes += bytes_
-        self.memory.bytes += bytes_
+        self.memory.add(bytes_)
 
     def release(self) -> None:
         """Release the memory of a group that has ended."""

@@ -205,7 +205,7 @@ class Roster:
     def count(self, bytes_: int) -> None:
         """Add `bytes_` (may be negative) to the memory in use."""
         self.bytes += bytes_
-        self.memory.bytes += bytes_
+        self.memory.add(bytes_)
 
     def release(self) -> None:
         """Release the memory of a group that has ended."""

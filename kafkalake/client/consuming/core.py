@@ -26,12 +26,12 @@ from kafkalake.client.consuming.offset_lookups import Found, OffsetLookups
 from kafkalake.client.consuming.operation import Operation
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.starting_offsets import StartingOffsets
-from kafkalake.client.consuming.subscriptions import NO_EPOCH, Step, Subscriptions
+from kafkalake.client.consuming.subscriptions import Step, Subscriptions
 from kafkalake.client.metrics import Metrics
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.network.machine import Action
 from kafkalake.client.network.pending_request import PendingRequest
-from kafkalake.client.records import OffsetAndMetadata
+from kafkalake.client.records import NO_EPOCH, OffsetAndMetadata
 from kafkalake.client.requests import FETCH, FETCH_BY_ID
 from kafkalake.errors import (
     BrokerUnavailableError,

@@ -16,7 +16,6 @@ from kafkalake.client.consuming.fetcher import STALE
 from kafkalake.client.consuming.operation import Operation
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import (
-    NO_EPOCH,
     LogTruncationError,
     PartitionState,
     Step,
@@ -24,6 +23,7 @@ from kafkalake.client.consuming.subscriptions import (
 )
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.network.pending_request import PendingRequest
+from kafkalake.client.records import NO_EPOCH
 from kafkalake.client.requests import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, A, error_name
 from kafkalake.errors import KafkaError, KafkaLakeError, LeaderNotAvailableError, RequestTimedOutError, error_for_code
 from kafkalake.topic_partition import TopicPartition, partition_name

@@ -15,11 +15,10 @@ from enum import Enum
 from itertools import count
 from uuid import UUID
 
-from kafkalake.client.records import OffsetAndMetadata
+from kafkalake.client.records import NO_EPOCH, OffsetAndMetadata
 from kafkalake.errors import ConfigurationError, KafkaLakeError, OffsetOutOfRangeError
 from kafkalake.topic_partition import TopicPartition, partition_name
 
-NO_EPOCH = -1
 EARLIEST, LATEST = -2, -1
 """Timestamps of ListOffsets for the first offset and the end."""
 
