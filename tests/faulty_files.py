@@ -6,6 +6,7 @@ Faults are set by call count, so that a run can be repeated with the fault one c
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import Any
 
 from kafkalake.storage.files import RealFiles
@@ -73,3 +74,23 @@ class FaultyFiles(RealFiles):
     def unlink(self, path: str) -> None:
         self._change()
         super().unlink(path)
+
+
+class ActsAtOpening(RealFiles):
+    """Real files. `act` is called once, before or after a file with `name` is opened."""
+
+    def __init__(self, name: str = "", *, after: bool = False) -> None:
+        self.name, self.after = name, after
+        self.act: Callable[[], object] | None = None
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        act = self.act if path.endswith(self.name) else None
+        if act is None:
+            return super().open(path, write=write, create=create)
+        self.act = None
+        if self.after:
+            opened = super().open(path, write=write, create=create)
+            act()
+            return opened
+        act()
+        return super().open(path, write=write, create=create)

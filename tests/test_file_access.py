@@ -29,8 +29,8 @@ METHODS = {
     *("read_bytes", "read_text", "write_bytes", "write_text", "unlink", "mkdir", "rmdir", "iterdir", "glob", "rglob"),
     *("touch", "tofile", "hardlink_to", "symlink_to"),
 }
-OF_STORAGE = {"_files", "files"}
-"""Attributes that hold a `Files`: its calls are what this is for."""
+OF_STORAGE = {"_files", "files", "_open_files", "open_files"}
+"""Names that hold a `Files` or the `OpenFiles` before it: its calls are what this is for."""
 
 ALLOWED: dict[str, str] = {
     # The disk of the log

@@ -331,9 +331,8 @@ def reset_txn_index(open_files: OpenFiles, path: str, entries: list[AbortedTrans
     """Replace a segment's index of aborted transactions by `entries`, or remove the file if empty. Raise `OSError` if I/O fails."""
     files = open_files.files
     if not entries:
-        open_files.forget(path)
         with contextlib.suppress(FileNotFoundError):
-            files.unlink(path)
+            open_files.unlink(path)
         return
     data = b"".join(encode_aborted(entry, number) for number, entry in enumerate(entries))
     data += encode_seal(len(entries)) if sealed else b""

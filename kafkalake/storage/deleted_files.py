@@ -36,6 +36,5 @@ class DeletedFiles:
         now_ms = self._clock.monotonic_ms()
         while self._waiting and self._waiting[0][0] <= now_ms:
             _, path = self._waiting.popleft()
-            self._open_files.forget(path)
             with contextlib.suppress(OSError):
-                self._open_files.files.unlink(path)
+                self._open_files.unlink(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from kafkalake.errors import CorruptSegmentError, OffsetOutOfRangeError
 from kafkalake.record.batch import ProducerBatch
@@ -26,10 +27,13 @@ from kafkalake.storage.replica_read import (
 )
 from kafkalake.storage.scanner import scan_segment
 from kafkalake.storage.sealed_segment import SealedSegment, describe
+from kafkalake.storage.segment import Segment
 from kafkalake.storage.segment_names import file_name
 from kafkalake.storage.segment_reader import SegmentReader
-from kafkalake.storage.segments import is_empty, no_messages
+from kafkalake.storage.segments import Segments, is_empty, no_messages
 from kafkalake.storage.timestamp_search import TimestampOffset, first_not_before, record_with, record_with_largest
+
+_T = TypeVar("_T")
 
 _EMPTY_READS_MAX = 256
 
@@ -121,6 +125,14 @@ class LogReader:
             return [*listed.bases, end if listed.active is None else listed.active.base_offset, end]
 
     @property
+    def listing(self) -> object:
+        """An object that is another one once segments were removed or replaced.
+
+        What is read of them before and after belongs together only if it is the same one.
+        """
+        return self._segments.listed.bases
+
+    @property
     def generations(self) -> Mapping[int, int]:
         """The generations of the sealed segments rewritten by jobs, by base offset."""
         return self._segments.listed.generations
@@ -169,6 +181,7 @@ class LogReader:
             raise state.out_of_range(offset)
         if offset >= end_offset:
             return no_messages()
+        listing = self.listing
         try:
             messages = self._segments.listed.read(offset, max_bytes, end_offset)
             # Compaction may leave long ranges without records. Consumers give up after many empty responses (librdkafka
@@ -180,8 +193,8 @@ class LogReader:
             access.check_open()  # if closed meanwhile, the files may belong to another topic
             return messages
         except (OSError, CorruptSegmentError) as error:
-            if offset < state.log_start_offset:  # deleted meanwhile
-                raise state.out_of_range(offset) from None
+            if self.listing is not listing:
+                return self.read(offset, max_bytes, end_offset)
             if isinstance(error, OSError):
                 raise storage_error(access.directory, "read", error) from error
             raise
@@ -217,13 +230,16 @@ class LogReader:
         [`replica_start_offset`, log end] or no message begins there, CorruptSegmentError on damage, KafkaStorageError if I/O fails
         or the log is closed.
         """
-        end, listed = self._state.log_end_offset, self._segments.listed
-        if not self.replica_start_offset <= offset <= end:
-            raise self._state.out_of_range(offset)
-        with self._access.guarded("read"):
+
+        def read() -> ReplicaRead:
+            end, listed = self._state.log_end_offset, self._segments.listed
+            if not self.replica_start_offset <= offset <= end:
+                raise self._state.out_of_range(offset)
             if offset == end:
                 return read_at_end(listed, end)
             return read_messages(listed, offset, max_bytes, end, whole_from_bytes)
+
+        return self._read(read)
 
     def has_file(self, rewritten: RewrittenSegment) -> bool:
         """Return whether a segment that a job has rewritten is in this log's directory, in use or not.
@@ -232,7 +248,6 @@ class LogReader:
         """
         access = self._access
         with access.guarded("read"):
-            access.check_open()
             return file_name(rewritten.base_offset, generation=rewritten.generation) in access.files.list(
                 access.directory
             )
@@ -243,11 +258,12 @@ class LogReader:
         Raise OffsetOutOfRangeError if this log has none at `base_offset` in that generation, KafkaStorageError if I/O fails or the
         log is closed.
         """
-        listed = self._segments.listed
-        with self._access.guarded("read"):
-            if base_offset not in listed.bases or listed.generations.get(base_offset, 0) != generation:
-                raise _no_segment(base_offset, generation)
-            return reference(listed, listed.sealed(base_offset), self._state.log_end_offset)
+
+        def read() -> SegmentRef:
+            listed = self._segments.listed
+            return reference(listed, _sealed(listed, base_offset, generation), self._state.log_end_offset)
+
+        return self._read(read)
 
     def read_segment_file(self, ref: SegmentRef, position: int, length: int) -> memoryview:
         """Return up to `length` bytes of the files of a sealed segment from `position` on, see `SegmentRef`.
@@ -255,19 +271,22 @@ class LogReader:
         Raise OffsetOutOfRangeError if this log does not have the segment in that generation, CorruptSegmentError if its file became
         shorter, KafkaStorageError if I/O fails or the log is closed.
         """
-        listed = self._segments.listed
-        with self._access.guarded("read"):
-            if ref.base_offset not in listed.bases or listed.generations.get(ref.base_offset, 0) != ref.generation:
-                raise _no_segment(ref.base_offset, ref.generation)
-            return read_file(listed.sealed(ref.base_offset), ref, position, length)
+
+        def read() -> memoryview:
+            return read_file(_sealed(self._segments.listed, ref.base_offset, ref.generation), ref, position, length)
+
+        return self._read(read)
 
     def read_behind_damage(self, offset: int, max_bytes: int) -> MessageSet:
         """Return whole messages below the high watermark from the first one after the damage at `offset`, possibly none.
 
         Raise KafkaStorageError if I/O fails or the log is closed.
         """
-        with self._access.guarded("read"):
-            return self._segments.listed.read_behind(offset, max_bytes, self._state.high_watermark)
+        while True:  # a file that is gone counts as damaged, so that what replaces it would be passed over
+            listing = self.listing
+            found = self._read(lambda: self._segments.listed.read_behind(offset, max_bytes, self._state.high_watermark))
+            if self.listing is listing:
+                return found
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """Return the first record below the high watermark with a timestamp (ms) at or after `timestamp`, None if there is none.
@@ -276,7 +295,12 @@ class LogReader:
         """
         # Taken before the segments: records beyond those may be acknowledged meanwhile.
         end = self._state.high_watermark
-        return self._find(lambda start: first_not_before(self._segments.listed.in_order(), timestamp, start, end))
+
+        def find() -> TimestampOffset | None:
+            start = self._state.log_start_offset
+            return first_not_before(self._segments.listed.in_order(), timestamp, start, end)
+
+        return self._read(find)
 
     def max_timestamp(self) -> TimestampOffset | None:
         """Return the first record with the largest timestamp, None without records.
@@ -285,26 +309,30 @@ class LogReader:
         segments whose largest timestamp belongs to a deleted record. Raise CorruptSegmentError on damage, KafkaStorageError if
         I/O fails or the log is closed.
         """
-        return self._find(self._find_largest_timestamp)
+        return self._read(self._find_largest_timestamp)
 
-    def _find(self, find: Callable[[int], TimestampOffset | None]) -> TimestampOffset | None:
-        """Call `find` with the log start, and again if the start moved meanwhile."""
+    def _read(self, read: Callable[[], _T]) -> _T:
+        """Return `read()`, which is called again if it fails while segments are removed or replaced.
+
+        Convert `OSError` to KafkaStorageError. Raise it also if the log is closed before or meanwhile.
+        """
         while True:
-            start = self._state.log_start_offset
+            listing = self.listing
             self._access.check_open()
             try:
-                found = find(start)
+                found = read()
                 self._access.check_open()
                 return found
             except (OSError, CorruptSegmentError) as error:
-                if start != self._state.log_start_offset:  # segments were deleted meanwhile
+                if self.listing is not listing:
                     continue
                 if isinstance(error, OSError):
                     raise storage_error(self._access.directory, "read", error) from error
                 raise
 
-    def _find_largest_timestamp(self, start: int) -> TimestampOffset | None:
+    def _find_largest_timestamp(self) -> TimestampOffset | None:
         state = self._state
+        start = state.log_start_offset
         with self._access.lock:
             top, offset, end = state.max_timestamp, state.max_timestamp_offset, state.log_end_offset
             listed = self._segments.listed
@@ -328,21 +356,26 @@ class LogReader:
 
         Raise CorruptSegmentError on damage, KafkaStorageError if I/O fails or the log is closed.
         """
-        with self._access.guarded("read"):
-            return self._segments.listed.aborted_transactions(from_offset, to_offset)
+        return self._read(lambda: self._segments.listed.aborted_transactions(from_offset, to_offset))
 
     def sealed_segments(self, from_offset: int = 0) -> list[SealedSegment]:
         """Return the sealed segments with a base offset at or above `from_offset`. Scans each of them, so request few.
 
         Raise KafkaStorageError if I/O fails or the log is closed.
         """
-        listed = self._segments.listed
-        bases = listed.bases
-        with self._access.guarded("read"):
+
+        def read() -> list[SealedSegment]:
+            listed, now_ms = self._segments.listed, self._access.clock.now_ms()
+            bases = listed.bases
             segments = [listed.sealed(base) for base in bases[bisect_left(bases, from_offset) :]]
             scans = [(segment, scan_segment(segment)) for segment in segments]
-        return [describe(segment, found.content, found.size, self._access.clock.now_ms()) for segment, found in scans]
+            return [describe(segment, found.content, found.size, now_ms) for segment, found in scans]
+
+        return self._read(read)
 
 
-def _no_segment(base_offset: int, generation: int) -> OffsetOutOfRangeError:
-    return OffsetOutOfRangeError(f"no segment begins at offset {base_offset} in generation {generation}")
+def _sealed(listed: Segments, base_offset: int, generation: int) -> Segment:
+    """Return the sealed segment at `base_offset` in that generation. Raise OffsetOutOfRangeError if the log does not have it."""
+    if base_offset not in listed.bases or listed.generations.get(base_offset, 0) != generation:
+        raise OffsetOutOfRangeError(f"no segment begins at offset {base_offset} in generation {generation}")
+    return listed.sealed(base_offset)

@@ -384,9 +384,8 @@ class LogSegments:
         names = [name for name in access.files.list(access.directory) if begins_from(name, offset)]
         for name in sorted(names, reverse=True):
             path = f"{access.directory}/{name}"
-            access.open_files.forget(path)
             with contextlib.suppress(FileNotFoundError):
-                access.files.unlink(path)
+                access.open_files.unlink(path)
         if names:
             access.files.sync_directory(access.directory)  # a crash must not bring one back after the log grew past it
 

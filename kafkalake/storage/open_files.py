@@ -47,6 +47,7 @@ class OpenFiles:
         assert self.limit > 0
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
         self._lock = threading.Lock()
+        self._forgotten = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -58,22 +59,34 @@ class OpenFiles:
             if found is not None and (found.writable or not write):
                 self._open.move_to_end(path)
                 return found
+            forgotten = self._forgotten
         opened = OpenFile(self.files, path, write=write, create=create)
         with self._lock:
+            if forgotten != self._forgotten:
+                return opened  # perhaps this one, which was removed before it is kept
             self._open[path] = opened
             self._open.move_to_end(path)
             if len(self._open) > self.limit:
                 self._open.popitem(last=False)
         return opened
 
+    def unlink(self, path: str) -> None:
+        """Remove a file and evict it. Raise `OSError` as `unlink(2)`."""
+        try:
+            self.files.unlink(path)
+        finally:
+            self.forget(path)
+
     def forget(self, path: str) -> None:
-        """Evict a file that was renamed, removed or is not needed soon."""
+        """Evict a file that was renamed or replaced, or is not needed soon. Not earlier: another thread may open it meanwhile."""
         with self._lock:
+            self._forgotten += 1
             self._open.pop(path, None)
 
     def forget_directory(self, directory: str) -> None:
         """Evict all files in a directory that was renamed or is no longer used."""
         prefix = f"{directory}/"
         with self._lock:
+            self._forgotten += 1
             for path in [path for path in self._open if path.startswith(prefix)]:
                 del self._open[path]

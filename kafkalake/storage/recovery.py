@@ -321,8 +321,7 @@ class Recovery:
         logger.error("segments behind lost records are removed: directory=%s from=%d", self._directory, base)
         names = [name for name in self._files.list(self._directory) if begins_from(name, base)]
         for name in sorted(names, reverse=True):
-            self._open_files.forget(f"{self._directory}/{name}")
-            self._files.unlink(f"{self._directory}/{name}")
+            self._open_files.unlink(f"{self._directory}/{name}")
         self._files.sync_directory(self._directory)
         listing.bases[:] = [each for each in listing.bases if each < base]
 

@@ -103,9 +103,9 @@ class SegmentInstall:
         rewrite_hints(segment, self._replay, found, sealed=True)
         for suffix in (TXN_INDEX_SUFFIX, TIME_INDEX_SUFFIX, INDEX_SUFFIX, DATA_SUFFIX):
             target = f"{access.directory}/{file_name(self._ref.base_offset, suffix, self._ref.generation)}"
-            access.open_files.forget(target)
             with contextlib.suppress(FileNotFoundError):
                 access.files.rename(segment.path_of(suffix), target)
+            access.open_files.forget(target)
         segment.forget()
         if self._ref.generation:
             access.files.sync_directory(access.directory)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 from broker.replica_pairs import LEADER, TOPIC, ReplicaPairs, run
+from faulty_files import ActsAtOpening
 from record_batches import simple_batch
+from storage.replica_logs import compact, copied
 
 from kafkalake.broker.partitions.fetch import FetchRequest, FetchService
 from kafkalake.broker.partitions.fetch_sessions import FetchPartition, FetchSessionCache
@@ -15,6 +18,8 @@ from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.image import ClusterImage, PartitionRegistration
 from kafkalake.config.layers import Settings
 from kafkalake.storage.log import Log
+from kafkalake.storage.producer_state import ABORT, EndMarker
+from kafkalake.storage.segment_names import TXN_INDEX_SUFFIX
 
 EPOCH = 1
 
@@ -24,6 +29,7 @@ class Consumed:
 
     def __init__(self, root: Path) -> None:
         self.pairs = ReplicaPairs(root)
+        self.pairs.files = self.files = ActsAtOpening(TXN_INDEX_SUFFIX)
         self.leader, self.log = self.pairs.log("leader"), self.pairs.log("follower")
         self.leader.take_over(EPOCH)
         topics = Topics(ClusterImage("lake"))
@@ -45,11 +51,18 @@ class Consumed:
         self.pairs.leaders.lead((TOPIC, 0), self.leader, EPOCH)
         self.pairs.follow(self.log, EPOCH)
 
-    def fetch(self, offset: int, rack: str | None = "", **asked: int) -> list[FetchedPartition]:
+    def fetch(
+        self,
+        offset: int,
+        rack: str | None = "",
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        max_bytes: int = 1 << 20,
+        **asked: int,
+    ) -> list[FetchedPartition]:
         """Fetch at the follower, and return a list that has the answer once it is there."""
-        partition = FetchPartition("t", 0, offset, 1 << 20, **asked)
+        partition = FetchPartition("t", 0, offset, max_bytes, **asked)
         request = FetchRequest(
-            [partition], [], 0, -1, False, Isolation.READ_UNCOMMITTED, 1, 1 << 20, 10_000, lambda name: True, "", rack
+            [partition], [], 0, -1, False, isolation, 1, 1 << 20, 10_000, lambda name: True, "", rack
         )
         answers: list[FetchedPartition] = []
 
@@ -142,5 +155,34 @@ def test_a_follower_whose_disk_fails_answers_the_fetches_that_wait(tmp_path: Pat
         here.append(b"b")
         await here.pairs.until(lambda: bool(waiting))
         assert offsets(waiting) == "NOT_LEADER_OR_FOLLOWER"
+
+    consumed(tmp_path, test)
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_aborted_records_are_told_of_although_their_segment_goes_meanwhile(tmp_path: Path, *, is_deleted: bool) -> None:
+    """Without the index of aborted transactions, which goes with it, they were handed over as committed ones."""
+
+    async def test(here: Consumed) -> None:
+        here.leader.append([simple_batch([b"a"], producer_id=4, epoch=0, sequence=0)], EPOCH)
+        here.leader.append([simple_batch([b"x"], producer_id=7, epoch=0, sequence=0, transactional=True)], EPOCH)
+        here.leader.append_control(EndMarker(7, 0, ABORT, 0), EPOCH)
+        here.append(b"b")
+        here.leader.roll()
+        here.append(b"c")
+        here.leader.roll()
+        here.append(b"d")
+        copied(here.leader, here.log)
+        here.log.close()
+        here.log = here.pairs.log("follower")  # with no file open
+        here.follow()
+        assert here.log.sealed_base_offsets == [0, 4, 5]
+        here.files.act = lambda: here.log.delete_records_before(4) if is_deleted else compact(here.log, [0, 4])
+        found = here.fetch(0, isolation=Isolation.READ_COMMITTED)
+        assert here.files.act is None
+        if is_deleted:
+            assert offsets(found) == "OFFSET_OUT_OF_RANGE"
+        else:
+            assert (found[0].aborted, here.log.generations) == ([(7, 1)], {0: 1})
 
     consumed(tmp_path, test)

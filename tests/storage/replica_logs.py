@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 from manual_clock import ManualClock
-from partition_logs import append, open_log
 from record_batches import simple_batch
+from storage.partition_logs import append, open_log
 
 from kafkalake.record import layout as at
 from kafkalake.storage.files import REAL_FILES, Files

@@ -302,22 +302,27 @@ def read_partition(
         if answer.diverging is not None:
             return 0
     offset = asked.fetch_offset
-    if not log.log_start_offset <= offset <= log.log_end_offset:
-        raise OffsetOutOfRangeError()
     committed = isolation is Isolation.READ_COMMITTED
     end_offset = readable_end(partition, isolation)
     if committed:
         answer.aborted = ()
-    if offset >= end_offset or (max_bytes <= 0 and not first_whole):
-        return 0
     limits = max(max_bytes, 0), max(min(max_bytes, stored_max_bytes), 0)
-    size = _read_records(partition, offset, end_offset, *limits, isolation, answer, first_whole=first_whole)
-    if committed and answer.records is not None:
+    while True:
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise OffsetOutOfRangeError()
+        if offset >= end_offset or (max_bytes <= 0 and not first_whole):
+            return 0
+        listing = log.listing
+        size = _read_records(partition, offset, end_offset, *limits, isolation, answer, first_whole=first_whole)
+        if not committed or answer.records is None:
+            return size
         answer.aborted = [
             (each.producer_id, each.first_offset)
             for each in log.aborted_transactions(offset, _end_of(answer.records, end_offset))
         ]
-    return size
+        if log.listing is listing:
+            return size
+        answer.records = None  # the index of aborted transactions may have gone with the segment that they are from
 
 
 def _end_of(records: CachedRecords | StoredRecords, end_offset: int) -> int:
