@@ -23,6 +23,8 @@ def accepts(port: int) -> bool:
             connection.sendall(request("broker-0"))
     except ConnectionRefusedError:
         return False
+    except (ConnectionResetError, BrokenPipeError):
+        return True  # and has stopped to meanwhile
     return True
 
 
