@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pyarrow as pa
 from kafka_reference import Kafkalake
+from waiting import wait_until
 
 from kafkalake.client.staged_append import ask_once
 from kafkalake.spark.sink.staged_rows import RowStager
 from kafkalake.spark.sink.write_target import Target
 from kafkalake.storage.staged_file import StagedWriter
-from kafkalake.storage.staging import staging_path
+from kafkalake.storage.staging import commits_path, staging_path
 
 TIMEOUT_S = 30.0
 
@@ -72,6 +75,22 @@ def stage(
 
 def append(broker: Kafkalake, request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
     return ask_once(addresses(broker), request, timeout_s)
+
+
+def wait_for_settled(lake: Path) -> int:
+    """Until no commit is under way in the brokers' notes; the version that is committed, -1 for none."""
+    versions: list[int] = []
+
+    def is_settled() -> bool:
+        notes = []
+        for path in commits_path(lake).glob("*.json"):
+            with suppress(FileNotFoundError):  # replaced by that of a newer coordinator
+                notes.append(json.loads(path.read_text()))
+        versions[:] = [note["version"] for note in notes]
+        return bool(notes) and all(note["under_way"] is None for note in notes)
+
+    wait_until(is_settled, lambda: "a commit stays under way", TIMEOUT_S)
+    return max(versions)
 
 
 def numbered(first: int, count: int, value_bytes: int = 100) -> pa.RecordBatch:

@@ -361,6 +361,10 @@ class Broker:
         """Announce the marker of a transaction in a partition, before it is written and afterwards."""
         self._observer.partition_marked(partition, is_written)
 
+    def transactions_loaded(self) -> None:
+        """Settle what a former coordinator of transactions has left, now that more of them are coordinated here."""
+        self.staged.recover()
+
     def flush(self) -> bool:
         """Append all queued batches and answer their producers. Return whether there were any."""
         return self.append_queue.flush()

@@ -313,7 +313,7 @@ class Node:
         await broker.start_coordinators()
         self._stack.push_async_callback(broker.scheduler.stop)
         if broker.config.is_broker:
-            broker.staged.start()
+            broker.staged.start(broker.scheduler)
 
     async def _listen(
         self, broker: Broker, publishing: Publishing, lease: leases.Lease, connections_max: int

@@ -11,9 +11,15 @@ from cluster.test_brokers_on_one_lake import consume, leaders, numbers, produce
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from contract.wire_client import WireClient
-from kafka_reference import Cluster, Kafkalake, kafkalake_cluster, topic_name
+from kafka_reference import BROKERS, Cluster, Kafkalake, kafkalake_cluster, topic_name
+from staged_jobs import addresses, append, consumed, describe, numbered, stage, wait_for_settled
 from waiting import wait_until
 from watermarks import watermarks
+
+from kafkalake.broker.staged.service import TRANSACTIONAL_ID_PREFIX, StagedFaultPoint
+from kafkalake.broker.transactions.fault_points import KILL_AT
+from kafkalake.client.staged_append import ask_until
+from kafkalake.errors import BrokerUnavailableError
 
 pytestmark = pytest.mark.process
 
@@ -115,6 +121,32 @@ def test_a_transaction_times_out_although_its_coordinator_was_killed(replicated:
     found = consume(replicated.brokers[0], topic, PARTITIONS, topic, **{"isolation.level": "read_committed"})
     assert found == {b"x": PARTITIONS}, "of the second transaction alone"
     del left
+
+
+def test_what_a_job_has_committed_is_known_before_it_asks_again(tmp_path: Path) -> None:
+    """Its coordinator was killed, and another one may forget the transaction before that (transactional.id.expiration.ms)."""
+    kills = [tmp_path / f"kill-{each}" for each in range(BROKERS)]
+    for each in kills:
+        each.write_text("")
+    with kafkalake_cluster(tmp_path, SETTINGS, [{KILL_AT: str(each)} for each in kills]) as cluster:
+        topic = topic_name()
+        create(cluster, topic, replicas=3)
+        described = describe(cluster.brokers[0], topic)
+        for version in range(2):
+            request = stage(cluster.brokers[0].lake, described, "job", [[numbered(0, 100)]], version=version)
+            killed = coordinator_of(cluster, TRANSACTION, TRANSACTIONAL_ID_PREFIX + request["application"])
+            others = [each for each in cluster.brokers if each is not killed]
+            kills[killed.broker_id].write_text(StagedFaultPoint.COMMITTED.value)
+            with pytest.raises(BrokerUnavailableError):
+                append(killed, request)
+            killed.kill()
+            assert wait_for_settled(killed.lake) == version
+            answer = ask_until(lambda: addresses(others[0]), request, TIMEOUT_S)  # noqa: B023
+            assert (answer["records"], answer["again"]) == (100, True)
+            kills[killed.broker_id].write_text("")
+            killed.start()
+        found = consumed(cluster.bootstrap_servers, topic, "read_committed")
+        assert len(found) == 200
 
 
 def test_a_transaction_of_which_the_journal_has_lost_records_ends_at_all_leaders(cluster: Cluster) -> None:

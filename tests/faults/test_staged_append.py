@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -11,14 +10,13 @@ from pathlib import Path
 import pytest
 from kafka_reference import Kafkalake, create_topic
 from long_runs import first_of
-from staged_jobs import addresses, append, consumed, describe, numbered, stage
+from staged_jobs import addresses, append, consumed, describe, numbered, stage, wait_for_settled
 
 from kafkalake.broker.staged.service import StagedFaultPoint
 from kafkalake.broker.transactions.fault_points import KILL_AT
 from kafkalake.client.staged_append import OutcomeUnknownError, ask_until
 from kafkalake.dataset import topic_dataset
 from kafkalake.errors import BrokerUnavailableError, RequestTimedOutError
-from kafkalake.storage.staging import commits_path
 
 RECORDS = 40_000
 POINTS = ["transaction-prepared", "transaction-before-marker:2", *(point.value for point in StagedFaultPoint)]
@@ -62,17 +60,6 @@ def killed_at(directory: Path, point: str) -> dict[str, str]:
     path = directory / "kill-at"
     path.write_text(point)
     return {KILL_AT: str(path)}
-
-
-def wait_for_settled(lake: Path, timeout_s: float = 30.0) -> int:
-    """Until no commit is under way in the broker's notes; the version that is committed, -1 for none."""
-    event = threading.Event()
-    for _ in range(int(timeout_s / 0.02)):
-        notes = [json.loads(path.read_text()) for path in commits_path(lake).glob("*.json")]
-        if notes and all(note["under_way"] is None for note in notes):
-            return int(notes[0]["version"])
-        event.wait(0.02)
-    raise AssertionError("a commit stays under way")
 
 
 def test_a_job_that_asks_on_finds_the_broker_that_came_back_elsewhere(

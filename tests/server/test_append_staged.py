@@ -99,7 +99,9 @@ def test_two_jobs_append_at_a_time_and_a_third_waits_for_its_turn(tmp_path: Path
             def _check(self, request: AppendRequest) -> Any:
                 return {}
 
-            async def _append(self, request: AppendRequest, committed: Any, partitions: Any) -> StagedAppendResult:
+            async def _append(
+                self, request: AppendRequest, committed: Any, partitions: Any, epoch: int
+            ) -> StagedAppendResult:
                 begun.append(request.application)
                 await released.wait()
                 return StagedAppendResult(request.records, again=False, version=request.version)
@@ -107,7 +109,13 @@ def test_two_jobs_append_at_a_time_and_a_third_waits_for_its_turn(tmp_path: Path
         async def run_blocking(work: Any) -> Any:
             return work()
 
-        here = SimpleNamespace(coordinator_elsewhere=lambda transactional_id: None)
+        async def make_ready() -> None: ...
+
+        here = SimpleNamespace(
+            coordinator_elsewhere=lambda transactional_id: None,
+            epoch_of=lambda transactional_id: 0,
+            journal=SimpleNamespace(make_ready=make_ready),
+        )
         host: Any = SimpleNamespace(run_blocking=run_blocking, transactions=here)
         appends = Held(host, tmp_path, REAL_FILES)
         jobs = [f"job-{number}" for number in range(RUNS_MAX + 1)]

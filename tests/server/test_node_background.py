@@ -25,6 +25,7 @@ from kafkalake.broker.partitions.topic_rows import overrides_as_text
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.publishing.lake_publisher import LakePublisher
 from kafkalake.broker.publishing.partitions import PartitionReporter
+from kafkalake.broker.staged.service import StagedAppends
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.orphans import Orphans
 from kafkalake.errors import CoordinatorNotAvailableError, InvalidReplicaAssignmentError, KafkaStorageError
@@ -78,6 +79,7 @@ STEPS = {
     "rewritten segments": (RewrittenSegments, "look"),
     "offline replicas": (Upkeep, "_reopen_failed"),
     "delayed metrics": (Upkeep, "_log_delayed"),
+    "staged appends": (StagedAppends, "recover"),
 }
 """Of each task that runs in the background: a step of it that is made to fail."""
 
@@ -102,6 +104,7 @@ def test_every_task_in_the_background_goes_on_after_any_error(tmp_path: Path, mo
         monkeypatch.setattr(f"kafkalake.process.upkeep.{interval}_INTERVAL_MS", 10)
     monkeypatch.setattr("kafkalake.broker.controller.membership.LOOK_INTERVAL_MS", 10)
     monkeypatch.setattr("kafkalake.broker.publishing.partitions._AGAIN_INTERVAL_MS", 10)
+    monkeypatch.setattr("kafkalake.broker.staged.service.RECOVERY_INTERVAL_MS", 10)
     monkeypatch.setattr(scheduler, "PAUSE_MS_MIN", 10)
 
     async def scenario() -> None:

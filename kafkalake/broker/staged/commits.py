@@ -3,20 +3,30 @@
 There is one small file per application, replaced as a whole. A transactional id does not reveal the version of its last
 transaction, so the file is written before a transaction begins (`under_way`, with its producer) and after it is complete
 (`Committed`). After a crash at any step, the file and the transaction coordinator's outcome for that producer decide together.
+
+Each epoch of a coordinator has a file of its own, and the newest one counts: a broker that was paused while another one became the
+coordinator may go on with a write, which must not hide what was committed since.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kafkalake.errors import KafkaStorageError
+from kafkalake.errors import KafkaStorageError, NotCoordinatorError
 from kafkalake.storage.files import Files, make_durable_directory, read_file, replace_file
 
 logger = logging.getLogger(__name__)
+
+_NO_EPOCH = -1
+"""Of the files of lakes of 0.1, whose names have no epoch."""
+_NAME = re.compile(r"([0-9a-f]{40})(?:\.(\d{1,10}))?\.json")
+"""The application's hash and the coordinator's epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +50,7 @@ class Committed:
 
 
 class CommitFiles:
-    """The commit files, one per application. All calls block on disk I/O: not for the event loop's thread."""
+    """The commit files of all applications. All calls block on disk I/O: not for the event loop's thread."""
 
     def __init__(self, directory: Path, files: Files) -> None:
         self._directory = directory
@@ -48,39 +58,74 @@ class CommitFiles:
 
     def load(self, application: str) -> Committed:
         """Return the application's state. Raise `KafkaStorageError` if its file exists but cannot be read."""
-        path = self._path(application)
+        key = _key_of(application)
         try:
-            found = _decode(read_file(self._files, str(path)))
-        except FileNotFoundError:
-            return Committed(application)
+            epochs = self._epochs().get(key)
+            return Committed(application) if epochs is None else self._read(key, max(epochs))
         except (OSError, ValueError, KeyError, TypeError) as error:
+            path = self._directory / _name(key)
             raise KafkaStorageError(f"{path} cannot be read, to go on could write records twice: {error}") from error
-        return found
 
-    def save(self, committed: Committed) -> None:
-        """Write the state durably. Raise `KafkaStorageError` if that fails."""
-        path = self._path(committed.application)
+    def save(self, committed: Committed, epoch: int) -> None:
+        """Write the state durably, as the coordinator of that epoch.
+
+        Raise `KafkaStorageError` if that fails, `NotCoordinatorError` if one of a newer epoch has written.
+        """
+        key = _key_of(committed.application)
+        path = self._directory / _name(key, epoch)
         try:
             make_durable_directory(self._files, str(self._directory))
             replace_file(self._files, str(path), json.dumps(asdict(committed)).encode(), sync=True)
+            epochs = self._epochs()[key]
         except OSError as error:
             raise KafkaStorageError(f"{path} cannot be written: {error}") from error
+        if max(epochs) > epoch:
+            raise NotCoordinatorError(f"{committed.application} has a newer coordinator")
+        for older in epochs:
+            if older < epoch:
+                with contextlib.suppress(OSError):
+                    self._files.unlink(str(self._directory / _name(key, older)))
 
-    def unfinished(self) -> list[Committed]:
+    def unfinished(self) -> list[str]:
         """Return the applications with a version in progress. Unreadable files are logged and skipped."""
         found = []
-        for path in sorted(self._directory.glob("*.json")) if self._directory.is_dir() else []:
+        try:
+            of_keys = self._epochs()
+        except OSError as error:
+            logger.error("cannot be listed path=%s error=%s", self._directory, error)
+            return []
+        for key, epochs in sorted(of_keys.items()):
             try:
-                committed = _decode(read_file(self._files, str(path)))
+                committed = self._read(key, max(epochs))
             except (OSError, ValueError, KeyError, TypeError) as error:
-                logger.error("cannot be read path=%s error=%s", path, error)
+                logger.error("cannot be read path=%s error=%s", self._directory / _name(key, max(epochs)), error)
                 continue
             if committed.under_way is not None:
-                found.append(committed)
+                found.append(committed.application)
         return found
 
-    def _path(self, application: str) -> Path:
-        return self._directory / f"{hashlib.sha256(application.encode()).hexdigest()[:40]}.json"
+    def _epochs(self) -> dict[str, list[int]]:
+        """Return the epochs of the files of each application's hash. Raise `OSError` if the directory cannot be listed."""
+        try:
+            names = self._files.list(str(self._directory))
+        except FileNotFoundError:
+            return {}
+        found: dict[str, list[int]] = {}
+        for name in names:
+            if (parts := _NAME.fullmatch(name)) is not None:
+                found.setdefault(parts[1], []).append(_NO_EPOCH if parts[2] is None else int(parts[2]))
+        return found
+
+    def _read(self, key: str, epoch: int) -> Committed:
+        return _decode(read_file(self._files, str(self._directory / _name(key, epoch))))
+
+
+def _key_of(application: str) -> str:
+    return hashlib.sha256(application.encode()).hexdigest()[:40]
+
+
+def _name(key: str, epoch: int = _NO_EPOCH) -> str:
+    return f"{key}.json" if epoch == _NO_EPOCH else f"{key}.{epoch}.json"
 
 
 def _decode(data: bytes) -> Committed:

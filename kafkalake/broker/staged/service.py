@@ -26,6 +26,7 @@ from typing import Protocol
 
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.coordination.journal_lifecycle import JournalHost
+from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.staged.appending import AppendHost, StagedFileAppender, Target
 from kafkalake.broker.staged.commits import CommitFiles, Committed, UnderWay
 from kafkalake.broker.staged.request import AppendRequest
@@ -54,6 +55,7 @@ TRANSACTIONAL_ID_PREFIX = "kafkalake-staged-"
 RUNS_MAX = 2
 """The maximum number of concurrent appends. Further requests wait."""
 TIMEOUT_MS = 900_000
+RECOVERY_INTERVAL_MS = 3_600_000
 
 
 class StagedFaultPoint(Enum):
@@ -92,6 +94,7 @@ class StagedAppends:
         self._runs: dict[str, tuple[int, asyncio.Task[StagedAppendResult]]] = {}
         self._turns = asyncio.Semaphore(RUNS_MAX)
         self._recovery: asyncio.Task[None] | None = None
+        self._recovers_again = False
         self._stopped = False
 
     @property
@@ -99,9 +102,21 @@ class StagedAppends:
         """The limit on bytes appended by one request."""
         return self._host.config.staged_append_max_bytes
 
-    def start(self) -> None:
-        """Settle versions left under way by an earlier process, in the background. Otherwise their transactions could stay open."""
-        self._recovery = asyncio.ensure_future(self._recover())
+    def start(self, scheduler: Scheduler) -> None:
+        """Settle what is left under way, now and again where that fails."""
+        self.recover()
+        scheduler.every("staged appends", lambda: RECOVERY_INTERVAL_MS, self.recover)
+
+    def recover(self) -> None:
+        """Settle versions left under way by an earlier process or coordinator, in the background.
+
+        Otherwise their transactions could stay open, and would be forgotten before the job asks again.
+        """
+        if self._stopped:
+            return
+        self._recovers_again = True
+        if self._recovery is None or self._recovery.done():
+            self._recovery = asyncio.ensure_future(self._recover())
 
     def stop(self) -> None:
         """Cancel running appends when the broker stops. Their jobs get a retriable error."""
@@ -145,9 +160,12 @@ class StagedAppends:
         if elsewhere is not None:
             raise NotCoordinatorError(f"broker {elsewhere} appends what {request.application} has staged")
         async with self._turns:
+            if request.files:
+                await self._host.transactions.journal.make_ready()
+            epoch = self._epoch_of(request.application)
             committed = await self._host.run_blocking(lambda: self._files.load(request.application))
             if request.version > committed.version:
-                committed = await self._settle(committed)
+                committed = await self._settle(committed, epoch)
             if request.version <= committed.version:
                 if request.version < committed.version:
                     logger.warning(
@@ -162,7 +180,7 @@ class StagedAppends:
             if not request.files:
                 # Without files there is no state to record: repeating the request or an older version is harmless.
                 return StagedAppendResult(0, again=False, version=committed.version)
-            return await self._append(request, committed, partitions)
+            return await self._append(request, committed, partitions, epoch)
 
     def coordinator_elsewhere(self, application: str) -> int | None:
         """Return the id of the broker to which an application's requests must go, None if that is this one.
@@ -171,13 +189,20 @@ class StagedAppends:
         """
         return self._host.transactions.coordinator_elsewhere(TRANSACTIONAL_ID_PREFIX + application)
 
+    def _epoch_of(self, application: str) -> int:
+        """Return the epoch in which this broker coordinates an application's transactions.
+
+        Raise `CoordinatorLoadInProgressError` if it does not yet.
+        """
+        return self._host.transactions.epoch_of(TRANSACTIONAL_ID_PREFIX + application)
+
     async def _append(
-        self, request: AppendRequest, committed: Committed, partitions: dict[tuple[int, int], Target]
+        self, request: AppendRequest, committed: Committed, partitions: dict[tuple[int, int], Target], epoch: int
     ) -> StagedAppendResult:
-        transaction = await self._transaction(request.application)
+        transaction = self._transaction(request.application)
         producer = await transaction.begin(min(TIMEOUT_MS, self._host.config.transaction_max_timeout_ms))
         under_way = UnderWay(request.version, producer.producer_id, producer.epoch, request.records)
-        await self._save(replace(committed, under_way=under_way))
+        await self._save(replace(committed, under_way=under_way), epoch)
         await transaction.add(producer, [target.name for target in partitions.values()])
         self._reached(StagedFaultPoint.BEGUN)
         appending = StagedFileAppender(
@@ -195,7 +220,7 @@ class StagedAppends:
             logger.error("staged append aborted application=%r error=%s", request.application, error)
             with contextlib.suppress(KafkaError):  # the coordinator then aborts it on timeout
                 await transaction.end(producer, committed=False)
-                await self._save(replace(committed, under_way=None))
+                await self._save(replace(committed, under_way=None), epoch)
             raise
         self._reached(StagedFaultPoint.APPENDED_ALL)
         await transaction.end(producer, committed=True)
@@ -203,7 +228,7 @@ class StagedAppends:
         if outcome is not Outcome.COMMITTED:
             raise ConcurrentTransactionsError(f"the transaction of {request.application} is {outcome.value}")
         self._reached(StagedFaultPoint.COMMITTED)
-        await self._save(Committed(request.application, request.version, request.records))
+        await self._save(Committed(request.application, request.version, request.records), epoch)
         logger.info(
             "staged append committed application=%r version=%d records=%d bytes=%d",
             request.application,
@@ -213,12 +238,12 @@ class StagedAppends:
         )
         return StagedAppendResult(request.records, again=False, version=request.version)
 
-    async def _settle(self, committed: Committed) -> Committed:
+    async def _settle(self, committed: Committed, epoch: int) -> Committed:
         """Resolve a version left under way and return the new state. Raise `KafkaError` if the outcome cannot be determined."""
         under_way = committed.under_way
         if under_way is None:
             return committed
-        transaction = await self._transaction(committed.application)
+        transaction = self._transaction(committed.application)
         outcome = await transaction.settled(ProducerIdAndEpoch(under_way.producer_id, under_way.epoch))
         settled = replace(committed, under_way=None)
         if outcome is Outcome.COMMITTED:
@@ -226,24 +251,29 @@ class StagedAppends:
         elif outcome is Outcome.OPEN:
             # Nothing is in progress and nothing ran since: a new producer aborts it, unless an abort has begun already.
             await transaction.begin(self._host.config.transaction_max_timeout_ms)
-        await self._save(settled)
+        await self._save(settled, epoch)
         return settled
 
     async def _recover(self) -> None:
-        for committed in await self._host.run_blocking(self._files.unfinished):
-            if self.coordinator_elsewhere(committed.application) is not None:
-                continue
-            try:
-                await self._settle(committed)
-            except KafkaLakeError as error:
-                logger.error("staged append not settled application=%r error=%s", committed.application, error)
+        while self._recovers_again:
+            self._recovers_again = False
+            for application in await self._host.run_blocking(self._files.unfinished):
+                # A request that is running settles what is under way itself, or has it under way.
+                if application not in self._runs and self.coordinator_elsewhere(application) is None:
+                    await self._recover_one(application)
 
-    async def _transaction(self, application: str) -> ApplicationTransaction:
-        await self._host.transactions.journal.make_ready()
+    async def _recover_one(self, application: str) -> None:
+        try:
+            epoch = self._epoch_of(application)
+            await self._settle(await self._host.run_blocking(lambda: self._files.load(application)), epoch)
+        except KafkaLakeError as error:
+            logger.error("staged append not settled application=%r error=%s", application, error)
+
+    def _transaction(self, application: str) -> ApplicationTransaction:
         return ApplicationTransaction(self._host.transactions.coordinator, TRANSACTIONAL_ID_PREFIX + application)
 
-    async def _save(self, committed: Committed) -> None:
-        await self._host.run_blocking(lambda: self._files.save(committed))
+    async def _save(self, committed: Committed, epoch: int) -> None:
+        await self._host.run_blocking(lambda: self._files.save(committed, epoch))
 
     def _check(self, request: AppendRequest) -> dict[tuple[int, int], Target]:
         """Return the partitions to write to. Raise `KafkaError` if one has changed since the job ran or a limit is exceeded."""

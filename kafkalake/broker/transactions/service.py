@@ -30,6 +30,7 @@ from kafkalake.broker.transactions.transaction_peers import TransactionPeers
 from kafkalake.broker.transactions.waves import Waves
 from kafkalake.cluster.image import NO_LEADER
 from kafkalake.config.part import part_of
+from kafkalake.errors import CoordinatorLoadInProgressError
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
 from kafkalake.metadata.store import JournalTables
 
@@ -48,6 +49,8 @@ class TransactionHost(JournalHost, Protocol):
     def store(self) -> JournalTables: ...
 
     def marked(self, partition: Partition, is_written: bool) -> None: ...
+
+    def transactions_loaded(self) -> None: ...
 
 
 class TransactionService:
@@ -94,6 +97,7 @@ class TransactionService:
             writer,
             self.coordinator.journaled,
             self._published,
+            loaded=host.transactions_loaded,
             resigned=self._resigned,
             reached=reached,
             config={"min.insync.replicas": str(config.transaction_state_log_min_isr)},
@@ -120,6 +124,17 @@ class TransactionService:
             return None
         leader = self._host.topics.leader_id((TRANSACTION_JOURNAL, partition))
         return None if leader in (NO_LEADER, self._host.broker_id) else leader
+
+    def epoch_of(self, transactional_id: str) -> int:
+        """Return the epoch in which this broker coordinates a transactional id, 0 if nothing is coordinated in the lake yet.
+
+        Raise `CoordinatorLoadInProgressError` if it is not loaded here.
+        """
+        table = self.coordinator.table
+        shard = table.shard(table.partition_of(transactional_id))
+        if shard is None and self.journal.exists:
+            raise CoordinatorLoadInProgressError
+        return 0 if shard is None else shard.leader_epoch
 
     def _resigned(self, entries: Sequence[TransactionEntry]) -> None:
         for entry in entries:
