@@ -40,7 +40,6 @@ ALLOWED: dict[str, str] = {
     "storage.retired_directories": "whole directories of partitions, of deleted topics",
     "storage.rewritten_files": "whole directories of runs of jobs, in those of partitions",
     "broker.partitions.log_directory": "whole directories of partitions: renamed and removed with their topic",
-    "broker.staged.commits": "names of commits of writers, no files of a log",
     # Files of other formats
     "metadata": "Delta's tables, above `metadata.disk`, which tests replace, and the lake's small files and locks",
     "reader.topic_settings": "settings beside the logs",
