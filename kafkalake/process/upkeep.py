@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from kafkalake.broker.broker import Broker
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
@@ -65,12 +66,16 @@ class Upkeep:
             except Exception as error:
                 logger.error("upkeep failed partition=%s error=%s", follower.name, error)
         for partition in due:
-            try:
-                if partition.log.flush_due() and not partition.syncing and not partition.removed:
-                    await partition.change_log(self._broker.run_blocking, partition.log.flush)
-            except Exception as error:
-                logger.error("upkeep failed partition=%s error=%s", partition.name, error)
-                self._broker.append_queue.advance(partition)  # what the flush has discarded ends the leadership here
+            if partition.log.flush_due() and not partition.syncing:
+                await self._force_led(partition, partition.log.flush)
+
+    async def _force_led(self, partition: Partition, flush: Callable[[], None]) -> None:
+        try:
+            if not partition.removed:
+                await partition.change_log(self._broker.run_blocking, flush)
+        except Exception as error:
+            logger.error("upkeep failed partition=%s error=%s", partition.name, error)
+            self._broker.append_queue.advance(partition)  # what the flush has discarded ends the leadership here
 
     async def _maintain_metadata(self) -> None:
         """Keep the metadata tables small. One table at a time, so that a publish waits for one listing at most."""
@@ -81,20 +86,26 @@ class Upkeep:
 
     async def _look_after_logs(self) -> None:
         """Run each log's periodic work: removal of deleted files, expiry of inactive producers, fsync of sealed segments."""
-        for number, log in enumerate(list(self._broker.replicas.open_logs()), 1):
-            await self._look_after(log)
+        replicas = self._broker.replicas
+        forces: dict[Log, Callable[[], Awaitable[None]]] = {}
+        for partition in replicas.led():
+            forces[partition.log] = partial(self._force_led, partition, partition.log.flush_sealed)
+        for follower in replicas.fetchers.followers():
+            forces[follower.log] = partial(replicas.fetchers.flush, follower, sealed_only=True)
+        for number, log in enumerate(list(replicas.open_logs()), 1):
+            await self._look_after(log, forces.get(log))
             if number % PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)  # other requests
 
-    async def _look_after(self, log: Log) -> None:
+    async def _look_after(self, log: Log, force: Callable[[], Awaitable[None]] | None) -> None:
         """Remove deleted files, expire inactive producers, and fsync sealed segments, so that after a power loss only the active
-        segment needs recovery. Log errors, so that one partition's do not affect others.
+        segment needs recovery. Log errors, so that one partition's do not affect others. `force`: None of a log that is idle.
         """
         try:
             call_isolated(CallbackLoop.UPKEEP, log.remove_deleted_files)
             call_isolated(CallbackLoop.UPKEEP, log.expire_producers)
-            if log.has_unsynced_segments():
-                await self._broker.run_blocking(log.flush_sealed)
+            if force is not None and log.has_unsynced_segments():
+                await force()
         except Exception as error:
             logger.error("upkeep failed directory=%s error=%s", log.directory, error)
 

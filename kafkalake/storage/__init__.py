@@ -9,7 +9,7 @@
     producer_state                      idempotence and transactions, pure
     state, snapshot, leader_epochs      small checksummed files beside the segments
     partition_metadata                  the topic id of a directory
-    durability, deleted_files           files to fsync, files to unlink
+    durability, log_force, deleted_files files to fsync, one thread at a time; files to unlink
     recovery, sealed_segment_recovery          recovery from an unclean shutdown
     timestamp_search                    time -> offset
     generations, cleaning, rewrite      segments rewritten by jobs: the files in use, the compaction decision, the rewrite

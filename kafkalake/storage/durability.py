@@ -61,6 +61,10 @@ class Durability:
         if self.failed_end <= self.recovery_point and staying <= 0:
             self.failed_end = 0
 
+    def take_failure(self, before: Durability, log_end_offset: int) -> None:
+        """Take over a failure to force files from `before`, in whose place this is since the log was reloaded meanwhile."""
+        self.failed_end = max(self.failed_end, min(before.failed_end, log_end_offset))
+
     def begin_at(self, log_start_offset: int) -> None:
         """Forget a failure to force records below `log_start_offset`."""
         if self.failed_end <= log_start_offset:

@@ -307,47 +307,33 @@ class Log(LogFollower):
         earlier flush has forced stay: a leader may count them for its high watermark, as this replica has fetched beyond them.
         counted_end: the end of those that the leader of a follower may count. If some of them are discarded, the log `was_cut`.
         """
-        access = self._access
-        with access.lock:
-            access.check_open()
-            forced = self._segments.durability.recovery_point
-        try:
-            self._force()
-        except OSError as error:
-            with access.lock:
-                self._discard_from = forced if self._discard_from is None else min(forced, self._discard_from)
-                self._state.was_cut |= self._kept_end() < min(counted_end, self._state.log_end_offset)
-                with contextlib.suppress(OSError, KafkaStorageError):
-                    self._discard_unacknowledged()
-            raise storage_error(access.directory, "flush", error) from error
+        self._flush(counted_end, sealed_only=False)
 
-    def _force(self, *, sealed_only: bool = False) -> None:
-        with self._access.lock:
-            durability, forcing = self._segments.durability, self._segments.forcing(sealed_only=sealed_only)
-        self._force_epochs()
-        try:
-            durability.force(forcing)
-        except OSError:
-            with self._access.lock, contextlib.suppress(OSError, KafkaStorageError):
-                self._segments.write_state()  # the next process is to know it, in the page cache of this boot
-            raise
-        with self._access.lock:
-            durability.forced(forcing)
+    def _flush(self, counted_end: int, *, sealed_only: bool) -> None:
+        access = self._access
+        with self._force.turn:
+            with access.lock:
+                access.check_open()
+                if self._discard_from is not None:
+                    raise self._refusal_after_failed_flush()
+                forced = self._segments.durability.recovery_point
+            try:
+                self._force.force(sealed_only=sealed_only)
+            except OSError as error:
+                with access.lock:
+                    self._discard_from = forced
+                    self._state.was_cut |= self._kept_end() < min(counted_end, self._state.log_end_offset)
+                    with contextlib.suppress(OSError, KafkaStorageError):
+                        self._discard_unacknowledged()
+                raise storage_error(access.directory, "flush", error) from error
 
     def has_unsynced_segments(self) -> bool:
         """Return whether a sealed segment is not yet fsynced. Recovery from a power failure would have to scan it."""
         return self._segments.durability.unsynced_files > (self._segments.listed.active is not None)
 
-    def flush_sealed(self) -> None:
-        """Force sealed segments to disk, but not the active one. May run in any thread. Raise KafkaStorageError if fsync fails."""
-        with self._access.lock:
-            self._access.check_open()
-        with self._access.guarded("flush"):
-            self._force(sealed_only=True)
-
-    def _force_epochs(self) -> None:
-        with self._access.lock:
-            self._state.force_epochs()
+    def flush_sealed(self, counted_end: int = 0) -> None:
+        """Force sealed segments to disk, but not the active one. Else as `flush`, also if fsync fails."""
+        self._flush(counted_end, sealed_only=True)
 
     def _kept_end(self) -> int:
         """Return the end of what stays after a failed flush."""
@@ -366,7 +352,7 @@ class Log(LogFollower):
         Raise KafkaStorageError if I/O fails. The log is closed anyway and is recovered at the next open.
         """
         state, segments = self._state, self._segments
-        with self._access.lock:
+        with self._force.turn, self._access.lock:
             if self._access.closed:
                 return
             try:
@@ -377,7 +363,7 @@ class Log(LogFollower):
                     if state.snapshots.offsets[-1:] != [state.log_end_offset]:
                         state.save_snapshot()
                     if segments.durability.unsynced_files:
-                        self._force()  # nothing is discarded if it fails: the next start finds what the disk has
+                        self._force.force()  # nothing is discarded if it fails: the next start finds what the disk has
                     state.force_epochs()
                     segments.write_state(clean=True, sync=True)
             finally:

@@ -11,6 +11,7 @@ from kafkalake.buffers import Buffer
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.log_access import LogAccess, storage_error
 from kafkalake.storage.log_copy import LogCopy
+from kafkalake.storage.log_force import LogForce
 from kafkalake.storage.log_reader import LogReader
 from kafkalake.storage.log_segments import LogSegments
 from kafkalake.storage.log_start import LogStart
@@ -24,7 +25,8 @@ class LogFollower(LogReader):
 
     def __init__(self, access: LogAccess, state: LogState, segments: LogSegments) -> None:
         super().__init__(access, state, segments)
-        self._start = LogStart(access, state, segments)
+        self._force = LogForce(access, state, segments)
+        self._start = LogStart(access, state, segments, self._force)
         self._copy = LogCopy(access, state, segments)
 
     def append_reads_segment(self, messages: Buffer, segment_base_offset: int, *, ends_segment: bool) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from kafkalake.errors import KafkaStorageError, OffsetOutOfRangeError
 from kafkalake.storage.durability import Durability, Forcing
 from kafkalake.storage.log_access import LogAccess
+from kafkalake.storage.log_force import LogForce
 from kafkalake.storage.log_segments import LogSegments
 from kafkalake.storage.log_state import LogState
 from kafkalake.storage.open_files import OpenFile
@@ -28,10 +29,11 @@ class _MovedStart(NamedTuple):
 class LogStart:
     """The start of one log. Its calls block on the disk, while appends continue."""
 
-    def __init__(self, access: LogAccess, state: LogState, segments: LogSegments) -> None:
+    def __init__(self, access: LogAccess, state: LogState, segments: LogSegments, force: LogForce) -> None:
         self._access = access
         self._state = state
         self._segments = segments
+        self._to_disk = force
         self._moving = threading.Lock()
         """Held while the log start moves, including the fsync. Taken before the log's lock."""
         self._ages = SegmentAges()
@@ -92,14 +94,13 @@ class LogStart:
         try:
             with access.guarded("delete records"):
                 access.files.sync(moved.state.descriptor)
-                moved.durability.force(moved.names)  # the first time, also the name of `state`
+                self._to_disk.carry_out(moved.durability, moved.names)  # the first time, also the name of `state`
         except KafkaStorageError:
             with access.lock:
                 state.take_back_start(moved.before)
             raise
         with access.lock:
             access.check_open()
-            moved.durability.forced(moved.names)
             state.forget_epochs_before_start()
             self._segments.remove_before_start(keeps_last=keeps_last)
 

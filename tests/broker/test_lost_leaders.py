@@ -282,6 +282,54 @@ def test_a_follower_forces_its_records_in_time_though_no_more_come(tmp_path: Pat
     asyncio.run(run())
 
 
+async def look_after_logs(broker: Broker) -> None:
+    """Do the periodic work at the logs."""
+    await broker.upkeep()._look_after_logs()
+
+
+def test_a_follower_that_cannot_force_a_sealed_segment_has_lost_what_its_leader_counts(tmp_path: Path) -> None:
+    async def run() -> None:
+        leader = LeaderOfOne(tmp_path / "leader")
+        broker = Broker(tmp_path / "logs", leader)
+        (tmp_path / "logs").mkdir()
+        await broker.replicas.follow(broker.image, broker.rows)
+        leader.append()
+        leader.log.roll()
+        leader.append()
+        await until(lambda: leader.counted_end == 2)
+        broker.files.failing_syncs = 1
+        await look_after_logs(broker)
+        assert list(broker.replicas.cut()) == [(TOPIC_ID, 0)]
+        state = read_state(tmp_path / "logs" / "clicks-0")
+        assert (state.log_end_offset, state.was_cut) == (0, True)
+        await look_after_logs(broker)
+        await broker.replicas.stop_following()
+
+    asyncio.run(run())
+
+
+def test_a_leader_that_cannot_force_a_sealed_segment_gives_way(tmp_path: Path) -> None:
+    """What followers have of it is discarded here, as it is no better forced by the next fsync."""
+
+    async def run() -> None:
+        broker = Broker(tmp_path)
+        await broker.replicas.follow(broker.image, broker.rows)
+        assert broker.produce() is None
+        assert broker.partition is not None
+        broker.partition.log.roll()
+        broker.files.failing_syncs = 1
+        await look_after_logs(broker)
+        assert (broker.partition, list(broker.replicas.offline())) == (None, [(TOPIC_ID, 0)])
+        await broker.report()
+        assert broker.image.partitions[TOPIC_ID][0].leader == 1
+        await broker.replicas.reopen_failed()
+        follower = broker.replicas.fetchers.find((TOPIC_ID, 0))
+        assert follower is not None and follower.log.log_end_offset == 0
+        await broker.replicas.stop_following()
+
+    asyncio.run(run())
+
+
 def test_a_follower_whose_directory_is_gone_is_not_eligible_when_it_is_back(tmp_path: Path) -> None:
     async def run() -> None:
         leader = LeaderOfOne(tmp_path / "leader")

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from kafkalake.broker.partitions.followed_reads import FollowedReads
@@ -147,9 +148,11 @@ class Fetchers:
         """Fetch nothing more."""
         return await self.stop(list(self._followers))
 
-    async def flush(self, follower: Follower) -> None:
-        """Force a follower's records to disk, while more are fetched. It is offline if that fails."""
-        work = asyncio.ensure_future(self.run_blocking(follower.flush))
+    async def flush(self, follower: Follower, *, sealed_only: bool = False) -> None:
+        """Force a follower's records to disk, or its sealed segments, while more are fetched. It is offline if that fails."""
+        if self._followers.get(follower.replica) is not follower:
+            return
+        work = asyncio.ensure_future(self.run_blocking(partial(follower.flush, sealed_only=sealed_only)))
         follower.work_until(work)
         try:
             await asyncio.shield(work)

@@ -130,12 +130,13 @@ class Follower:
         if start > log.log_start_offset:
             log.raise_start(start)
 
-    def flush(self) -> None:
-        """Force all records to disk, of which the leader may count each. It may run in any thread, beside `take`.
+    def flush(self, *, sealed_only: bool = False) -> None:
+        """Force all records to disk, or those in sealed segments. The leader may count each of them.
 
-        Raise `KafkaStorageError` if that fails.
+        It may run in any thread, beside `take`. Raise `KafkaStorageError` if that fails.
         """
-        self.log.flush(ALL_COUNTED)
+        flush = self.log.flush_sealed if sealed_only else self.log.flush
+        flush(ALL_COUNTED)
 
     def _truncate(self, diverging: EpochEnd) -> None:
         """Cut the log where it parts from the leader's. After a clean election that is not below the high watermark."""
