@@ -217,10 +217,7 @@ class LogReader:
     @property
     def replica_start_offset(self) -> int:
         """The base offset of the first segment, where a replica without records begins to copy. At most the log start."""
-        bases, active = self._segments.listed.bases, self._segments.listed.active
-        if bases:
-            return bases[0]
-        return self._state.log_end_offset if active is None else active.base_offset
+        return self._segments.listed.begin(self._state.log_end_offset)
 
     def read_replica(self, offset: int, max_bytes: int, whole_from_bytes: int = NEVER) -> ReplicaRead:
         """Return the messages from the one that begins at `offset` on, for a follower: up to `max_bytes`, at least one.

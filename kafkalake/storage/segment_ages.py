@@ -1,4 +1,7 @@
-"""The age and size of a log's segments, for retention. Looked up once per sealed segment, because it never changes."""
+"""The age and size of a log's segments, for retention. Looked up once per sealed segment, because it never changes.
+
+A log that was truncated has other objects for its segments: a file of the same name may have other records.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,13 @@ class SegmentAges:
     """A cache of the ages and sizes, for as long as each segment is part of the log. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._known: dict[str, SealedRange] = {}
+        self._known: dict[Segment, SealedRange] = {}
 
     def of(self, segments: Sequence[tuple[Segment, int]]) -> list[SealedRange]:
         """Return retention's input for sealed segments, each passed with its end offset. Raise `OSError` if I/O fails."""
         known = self._known
         self._known = {
-            segment.path: known.get(segment.path) or _range_of(segment, next_offset)
-            for segment, next_offset in segments
+            segment: known.get(segment) or _range_of(segment, next_offset) for segment, next_offset in segments
         }
         return list(self._known.values())
 

@@ -180,6 +180,13 @@ class Segments:
         if self.active is not None:
             yield self.active
 
+    def begin(self, log_end_offset: int) -> int:
+        """Return where the first segment of a log that ends at `log_end_offset` begins, or is to begin."""
+        bases, active = self.bases, self.active
+        if bases:
+            return bases[0]
+        return log_end_offset if active is None else active.base_offset
+
     def begin_active(self, active: ActiveSegment) -> None:
         """Add the segment to append to, after the last one was sealed."""
         self.active = active

@@ -57,6 +57,24 @@ def test_expired_segments_go_and_the_active_one_is_rolled_first(memory_path: Pat
     assert open_log(memory_path, clock).log_start_offset == 3
 
 
+@pytest.mark.parametrize("cut", [1, 0])
+def test_a_segment_that_was_cut_is_looked_at_again(memory_path: Path, cut: int) -> None:
+    """As its file has the same name, what it was before counted: what came behind the cut went with it, long before its time."""
+    clock = ManualClock(NOW_MS)
+    log = open_log(memory_path, clock)
+    for _ in range(2):
+        log.append([simple_batch([b"old"], timestamp=NOW_MS - 3 * HOUR_MS)], 0)
+    log.roll()
+    assert not log.enforce_retention(rule(ms=4 * HOUR_MS), {}).segments
+    log.truncate_to(cut)
+    log.take_over(1)
+    append(log, simple_batch([b"new"], timestamp=NOW_MS), epoch=1)
+    append(log, simple_batch([b"new"], timestamp=NOW_MS), epoch=1)
+    log.roll()
+    assert log.enforce_retention(rule(ms=HOUR_MS), {}).log_start_offset == cut
+    assert [offset for offset, _ in read_all(log)] == [cut, cut + 1]
+
+
 def test_records_of_1970_are_expired_as_in_kafka_and_kept_for_ever_where_a_topic_says_so(memory_path: Path) -> None:
     log = open_log(memory_path, ManualClock(NOW_MS))
     write(log, 1_000, 2_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -27,15 +28,18 @@ MOVES: dict[str, Callable[[Log], object]] = {
 
 
 class HangingState(RealFiles):
-    """A disk on which forcing `state` takes until `break_cycle`."""
+    """A disk on which forcing `state` takes until `break_cycle`, and fails then if it is to."""
 
     def __init__(self) -> None:
         self.hangs, self.break_cycle, self.armed = threading.Event(), threading.Event(), False
+        self.fails = False
 
     def sync(self, descriptor: int) -> None:
         if self.armed and os.readlink(f"/proc/self/fd/{descriptor}").endswith("/state"):
             self.hangs.set()
             assert self.break_cycle.wait(60)
+            if self.fails:
+                raise OSError(errno.EIO, "fsync fails on purpose")
         super().sync(descriptor)
 
 
@@ -99,6 +103,31 @@ def test_a_log_that_is_closed_meanwhile_deletes_nothing(tmp_path: Path, files: H
     thread.join(60)
     assert len(failures) == 1
     assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_start_is_taken_back_as_far_as_there_are_segments(tmp_path: Path, files: HangingState) -> None:
+    """A failed flush in another thread has truncated the log meanwhile, and its start was above the first ones."""
+    log = written(tmp_path, files)
+    log.append([simple_batch([b"not acknowledged"])], 0)
+
+    def move() -> None:
+        with pytest.raises(KafkaStorageError):
+            log.delete_records_before(5)
+
+    thread = threading.Thread(target=move, daemon=True)
+    files.armed = True
+    thread.start()
+    assert files.hangs.wait(60)
+    files.armed = False
+    log.truncate_to(10)
+    files.fails = True
+    files.break_cycle.set()
+    thread.join(60)
+    assert [offset for offset, _ in read_all(log)] == list(range(4, 10))
+    log.discard()
+    log = open_log(tmp_path, is_replicated=True)
+    assert [offset for offset, _ in read_all(log)] == list(range(log.log_start_offset, 10))
+    assert not log.was_cut
 
 
 def test_a_start_that_cannot_be_forced_is_taken_back(tmp_path: Path) -> None:
