@@ -228,13 +228,20 @@ class PartitionReporter:
             self._loop.call_soon_threadsafe(self.partition_swapped, partition)
 
     async def compare_all(self, topics: Topics) -> None:
-        """Compare all partitions that are led here with Delta, at the start, and report the segments of topics that are gone."""
+        """Compare all partitions that are led here with Delta, at the start, and report the segments of topics that are gone.
+
+        What cannot be compared now, for lack of descriptors for example, is compared at a later look.
+        """
         compared, self._uncompared = self._uncompared, {}
         published = await self._run_blocking(self._store.load_segments)
         for row in published:
             if row.broker_id == self.broker_id and topics.find_id(UUID(row.topic_id)) is None:
                 self.changes.removed(row.key)
-        await self._compare_with(compared, published)
+        try:
+            await self._compare_with(compared, published)
+        except KafkaLakeError as error:
+            logger.warning("sealed segments not compared at the start error=%s", error)
+            self._uncompared = self._led_of(compared) | self._uncompared
 
     async def _compare_with(
         self, partitions: Mapping[TopicPartition, Partition], published: Iterable[SegmentRow]

@@ -288,6 +288,30 @@ def test_rewritten_segments_are_taken_over_after_a_log_that_could_not_be_read() 
     asyncio.run(run())
 
 
+def test_a_lack_of_descriptors_does_not_end_a_start(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is compared without what was rewritten, whose rows in Delta would be gone, until that is taken over."""
+
+    async def run() -> None:
+        store = Store(failures=0, swapped_at=0)
+        reporter, (look, _) = begun(store)
+        partition = new_partition(KafkaStorageError("too many open files"))
+        reporter.partition_added(partition)
+        store.segments = (row(0, 20, generation=1),)
+        topics: Any = SimpleNamespace(find_id=lambda topic_id: TOPIC)
+        await reporter.compare_all(topics)
+        await asyncio.sleep(0)
+        report = reporter.changes.report()
+        assert not partition.log.adopted and not report.sealed and not report.removed
+        assert "too many open files" in caplog.text
+        store.segments = ()
+        await look()
+        await asyncio.sleep(0)
+        assert [each.generation for each in partition.log.adopted] == [1]
+        assert [each.base_offset for each in reporter.changes.report().sealed] == [0]
+
+    asyncio.run(run())
+
+
 def test_a_broker_that_leads_nothing_does_not_look_for_changes_by_jobs_and_misses_none() -> None:
     class CountedStore(Store):
         looks = 0
