@@ -118,16 +118,17 @@ class Log(LogFollower):
         """Use other settings from now on."""
         self._access.configure(config)
 
-    def append(self, batches: Sequence[ProducerBatch], leader_epoch: int) -> list[Answer]:
+    def append(self, batches: Sequence[ProducerBatch], leader_epoch: int, known_end: int = 0) -> list[Answer]:
         """Append batches in order, as one Arrow message (several when they are big), and return one answer for each.
 
         Sets base offset and leader epoch (and, with LogAppendTime, the timestamp) in their headers. A batch rejected by producer
-        state gets its error. The others are still appended. If a write fails, its batches get KafkaStorageError.
+        state gets its error. The others are still appended. If a write fails, its batches get KafkaStorageError. So do
+        all if the log ends below `known_end`: a flush in another thread has discarded records that the caller counts.
         """
         answers: list[Answer] = [_NOT_WRITTEN] * len(batches)
         with self._access.lock:
-            if self._discard_from is not None:  # before a retry of what is discarded is taken for a duplicate
-                return [self._refusal_after_failed_flush()] * len(batches)
+            if (refusal := self._refusal_after_failed_flush(known_end)) is not None:
+                return [refusal] * len(batches)
             limit = min(MESSAGE_BODY_BYTES, self._access.config.segment_bytes)
             group = self._group(leader_epoch)
             for number, batch in enumerate(batches):
@@ -139,15 +140,15 @@ class Log(LogFollower):
                 self._append_group(group, answers)
         return answers
 
-    def append_control(self, marker: EndMarker, leader_epoch: int) -> AppendResult:
+    def append_control(self, marker: EndMarker, leader_epoch: int, known_end: int = 0) -> AppendResult:
         """Append the marker that ends a producer's transaction.
 
         Raise InvalidProducerEpochError or TransactionCoordinatorFencedError if the producer's or the coordinator's epoch is stale,
-        KafkaStorageError if I/O fails or the log is closed.
+        KafkaStorageError if I/O fails, the log is closed, or it ends below `known_end`, see `append`.
         """
         with self._access.lock:
-            if self._discard_from is not None:
-                raise self._refusal_after_failed_flush()
+            if (refusal := self._refusal_after_failed_flush(known_end)) is not None:
+                raise refusal
             self._state.producers.check_end(marker)
             group = self._group(leader_epoch)
             offset = group.add(control_batch(marker, group.now_ms), 0, 0)
@@ -166,8 +167,8 @@ class Log(LogFollower):
         leader's, KafkaStorageError if I/O fails or the log is closed.
         """
         with self._access.lock:
-            if self._discard_from is not None:
-                raise self._refusal_after_failed_flush()
+            if (refusal := self._refusal_after_failed_flush()) is not None:
+                raise refusal
             with self._access.guarded("append"):
                 return self._copy.append(messages, segment_base_offset, ends_segment=ends_segment)
 
@@ -180,11 +181,17 @@ class Log(LogFollower):
             log_append_time=self._access.config.message_timestamp_type == "LogAppendTime",
         )
 
-    def _refusal_after_failed_flush(self) -> KafkaStorageError:
-        """Discard what a failed flush left, and return the error for this append."""
+    def _refusal_after_failed_flush(self, known_end: int = 0) -> KafkaStorageError | None:
+        """Discard what a failed flush left, before a retry of it is taken for a duplicate. Return the error for this append.
+
+        Return None if no flush has failed, or the caller, who knows a log up to `known_end`, knows of it.
+        """
+        if self._discard_from is None and self._state.log_end_offset >= known_end:
+            return None
         try:
             with self._access.guarded("append"):
-                self._discard_unacknowledged()
+                if self._discard_from is not None:
+                    self._discard_unacknowledged()
         except KafkaStorageError as error:
             return as_value(error)
         return KafkaStorageError(f"{self.directory}: recovered from a failed flush, send again")
@@ -314,8 +321,8 @@ class Log(LogFollower):
         with self._force.turn:
             with access.lock:
                 access.check_open()
-                if self._discard_from is not None:
-                    raise self._refusal_after_failed_flush()
+                if (refusal := self._refusal_after_failed_flush()) is not None:
+                    raise refusal
                 forced = self._segments.durability.recovery_point
             try:
                 self._force.force(sealed_only=sealed_only)

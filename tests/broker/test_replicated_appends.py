@@ -216,6 +216,34 @@ def test_a_failed_flush_ends_the_leadership_because_followers_may_have_what_it_d
     assert led.produce(b"c") == ["KAFKA_STORAGE_ERROR"]
 
 
+@pytest.mark.parametrize("call", ["append", "append_control"])
+def test_nothing_is_appended_in_place_of_what_a_flush_in_a_thread_discards_at_that_moment(
+    led: LedPartition, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """The leader has looked at the log's end before. With as many new records, nothing would be missing afterwards."""
+    waiting = led.produce(b"a", producer_id=4, epoch=0, sequence=0, transactional=True)
+    led.fetch(1, 1)
+    append = getattr(led.log, call)
+
+    def append_after_a_failed_flush(*arguments: object) -> object:
+        monkeypatch.undo()
+        led.files.failing_syncs = 1
+        with pytest.raises(KafkaStorageError):
+            led.log.flush()
+        return append(*arguments)
+
+    monkeypatch.setattr(led.log, call, append_after_a_failed_flush)
+    if call == "append":
+        assert led.produce(b"b", b"c") == ["KAFKA_STORAGE_ERROR"]
+    else:
+        marker = PendingAppend(led.partition, None, None, marker=EndMarker(4, 0, COMMIT, 0))
+        led.queue.add(marker)
+        led.turn()
+        assert isinstance(marker.result, KafkaStorageError)
+    assert (waiting, led.failed[:1]) == (["KAFKA_STORAGE_ERROR"], [led.partition])
+    assert led.log.log_end_offset == 0
+
+
 def test_a_failed_flush_of_the_only_replica_costs_the_batches_that_it_discarded(tmp_path: Path) -> None:
     led = LedPartition(tmp_path, PartitionRegistration(0, 5, (0,), (0,)), flush_messages=1)
     led.files.failing_syncs = 1

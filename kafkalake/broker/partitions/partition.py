@@ -239,7 +239,8 @@ class Partition:
         batches = [pending.batch for pending in accepted if pending.batch is not None]
         try:
             if len(batches) == len(accepted):
-                for pending, result in zip(accepted, self.log.append(batches, self.leader_epoch), strict=True):
+                results = self.log.append(batches, self.leader_epoch, self._end_offset)
+                for pending, result in zip(accepted, results, strict=True):
                     pending.appended(result)
             else:
                 self._append_with_markers(accepted)
@@ -263,17 +264,21 @@ class Partition:
 
     def _append_with_markers(self, queue: list[PendingAppend]) -> None:
         """Append as `append_queued` does, keeping the queue order of batches and markers."""
+        end = self._end_offset
         for is_marker, group in itertools.groupby(queue, lambda pending: pending.marker is not None):
             waiting = list(group)
             if not is_marker:
-                results = self.log.append([each.batch for each in waiting if each.batch is not None], self.leader_epoch)
-                for pending, result in zip(waiting, results, strict=True):
+                batches = [each.batch for each in waiting if each.batch is not None]
+                for pending, result in zip(waiting, self.log.append(batches, self.leader_epoch, end), strict=True):
                     pending.appended(result)
+                    end = max(end, result.last_offset + 1) if isinstance(result, AppendResult) else end
                 continue
             for pending in waiting:
                 assert pending.marker is not None
                 try:
-                    pending.appended(self.log.append_control(pending.marker, self.leader_epoch))
+                    appended = self.log.append_control(pending.marker, self.leader_epoch, end)
+                    pending.appended(appended)
+                    end = appended.last_offset + 1
                 except KafkaError as error:
                     pending.refuse(as_value(error))
 
