@@ -83,11 +83,12 @@ class Durability:
         """Count records that are only in the page cache."""
         self._records += records
 
-    def due(self, flush_messages: int, flush_ms: int) -> bool:
-        """Return whether unsynced records reached `flush_messages`, or `flush_ms` passed since the last fsync."""
-        if not self._records:
+    def due(self, flush_messages: int, flush_ms: int, coming: int) -> bool:
+        """Return whether unsynced records and `coming` ones reach `flush_messages`, or `flush_ms` passed since the last fsync."""
+        records = self._records + coming
+        if not records:
             return False
-        return self._records >= flush_messages or self._clock.monotonic_ms() - self._synced_at_ms >= flush_ms
+        return records >= flush_messages or self._clock.monotonic_ms() - self._synced_at_ms >= flush_ms
 
     def all(self, growing: str, log_end_offset: int) -> Forcing:
         """Return the plan to fsync all files."""

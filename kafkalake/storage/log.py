@@ -301,10 +301,10 @@ class Log(LogFollower):
                 self._segments.write_state(new_epoch=epoch)
                 self._state.begin_epoch(epoch)
 
-    def flush_due(self) -> bool:
-        """Return whether flush.messages or flush.ms requires a `flush` before acknowledging."""
+    def flush_due(self, coming: int = 0) -> bool:
+        """Return whether flush.messages or flush.ms requires a `flush` before acknowledging. coming: records yet to be appended."""
         config = self._access.config
-        return self._segments.durability.due(config.flush_messages, config.flush_ms)
+        return self._segments.durability.due(config.flush_messages, config.flush_ms, coming)
 
     def flush(self, counted_end: int = 0) -> None:
         """Force appended records to disk. May run in any thread, beside appends and reads.

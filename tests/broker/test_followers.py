@@ -220,6 +220,42 @@ def test_an_unexpected_error_while_answers_are_applied_holds_up_no_partition_for
     run(test)
 
 
+class NotesSyncs(RealFiles):
+    """Notes the threads that force data to disk."""
+
+    def __init__(self) -> None:
+        self.threads: list[threading.Thread] = []
+
+    def sync(self, descriptor: int) -> None:
+        self.threads.append(threading.current_thread())
+        super().sync(descriptor)
+
+
+@pytest.mark.parametrize("setting", [{"flush_messages": 1}, {"flush_ms": 100}], ids=["messages", "ms"])
+def test_what_a_follower_forces_with_a_small_answer_is_forced_in_a_thread(
+    tmp_path: Path, setting: dict[str, int]
+) -> None:
+    """All partitions and clients of the broker waited for its disk."""
+
+    async def test() -> None:
+        files = NotesSyncs()
+        pairs = ReplicaPairs(tmp_path, files)
+        leader, log = pairs.log("leader"), pairs.log("follower", **setting)
+        files.threads.clear()
+        pairs.leaders.lead((TOPIC, 0), leader, 1)
+        pairs.follow(log, 1)
+        await pairs.advance(100)
+        for end in (1, 2):
+            append(leader, simple_batch([b"a"]))
+            pairs.leaders.appended()
+            await pairs.until(lambda end=end: log.recovery_point == end)  # type: ignore[misc]
+            await pairs.advance(100)
+        assert files.threads and threading.main_thread() not in files.threads
+        await pairs.fetchers.stop_all()
+
+    run(test)
+
+
 def test_a_leader_that_is_not_reached_is_asked_after_pauses_of_at_most_the_backoff(tmp_path: Path) -> None:
     async def test() -> None:
         pairs = ReplicaPairs(tmp_path, replica_fetch_backoff_ms=150)

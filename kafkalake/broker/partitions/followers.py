@@ -95,7 +95,7 @@ class Follower:
             fetched.diverging is not None
             or fetched.error is not None
             or log.log_start_offset < fetched.log_start_offset
-            or log.flush_due()
+            or log.flush_due(len(fetched.messages))  # about the most records that so many bytes have
             or self._reads_segment(fetched)
         )
 
