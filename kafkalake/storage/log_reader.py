@@ -212,7 +212,9 @@ class LogReader:
                     return
                 is_active = segment is listed.active
                 end = end_offset if is_active else min(listed.end_of(segment.base_offset, end_offset), end_offset)
-                yield from SegmentReader(segment).messages(max(offset, segment.base_offset), end, columns)
+                for messages in SegmentReader(segment).messages(max(offset, segment.base_offset), end, columns):
+                    yield messages
+                    offset = messages.next_offset  # if segments are replaced meanwhile, the next one may have it too
 
     @property
     def replica_start_offset(self) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from partition_logs import open_log
 from replica_logs import SEGMENT_BYTES, compact, written
 
 from kafkalake.errors import OffsetOutOfRangeError
+from kafkalake.record import layout as at
+from kafkalake.storage import segments
 from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
@@ -66,6 +70,36 @@ def test_a_read_during_a_deletion_reads_what_is_left(memory_path: Path, read: st
         found = READS[read](log, offset)
         assert found == READS[read](log, start)
     assert (files.act, log.log_start_offset) == (None, start)
+
+
+@pytest.mark.parametrize("seen", [1, 2])
+def test_a_scan_during_which_segments_are_replaced_has_each_offset_once(memory_path: Path, seen: int) -> None:
+    log = written(memory_path, ManualClock(), file_delete_delay_ms=60_000)
+    bases = log.sealed_base_offsets
+    scan = log.scan(0, log.log_end_offset, at.ALL_COLUMNS)
+    found = [(messages.base_offset, messages.next_offset) for messages in islice(scan, seen)]
+    assert found[-1][1] == bases[seen]
+    compact(log, bases[1:5])
+    found += [(messages.base_offset, messages.next_offset) for messages in scan]
+    assert [first for first, _ in found] == [0, *(end for _, end in found[:-1])]
+    assert found[-1][1] == log.log_end_offset
+
+
+def test_a_scan_has_the_segment_once_that_is_sealed_as_it_begins(
+    memory_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = written(memory_path, ManualClock())
+
+    def find(bases: list[int], offset: int) -> int:
+        monkeypatch.undo()
+        log.roll()
+        return bisect_right(bases, offset)
+
+    monkeypatch.setattr(segments, "bisect_right", find)
+    found = [
+        (messages.base_offset, messages.next_offset) for messages in log.scan(0, log.log_end_offset, at.ALL_COLUMNS)
+    ]
+    assert [first for first, _ in found] == [0, *(end for _, end in found[:-1])]
 
 
 REPLICA_READS: dict[str, Callable[[Log, SegmentRef], object]] = {
