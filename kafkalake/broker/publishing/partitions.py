@@ -19,7 +19,7 @@ from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.publishing.raised_starts import begin_at, raised_starts
-from kafkalake.broker.publishing.reconcile import Repair, lost_rows, reconcile
+from kafkalake.broker.publishing.reconcile import Repair, lost_rows, reconcile, still_there
 from kafkalake.broker.publishing.unpublished import UnpublishedChanges
 from kafkalake.clock import Clock
 from kafkalake.cluster.image import NO_LEADER
@@ -294,12 +294,16 @@ class PartitionReporter:
                 continue
             for key in repair.gone:  # first: what was rewritten to one of them is added only with or after its removal
                 self.segment_removed(topic, key)
-            for row in repair.missing:
-                self.segment_sealed(row)
+            self._loop.call_soon_threadsafe(self._note_missing, partition, repair.missing)
             missing, gone = missing + len(repair.missing), gone + len(repair.gone)
         if missing or gone:
             logger.info("publish repaired missing=%d gone=%d", missing, gone)
         return unread
+
+    def _note_missing(self, partition: Partition, missing: Iterable[SegmentRow]) -> None:
+        log = partition.log
+        for row in still_there(missing, log.sealed_base_offsets, log.generation_of):
+            self._if_led(row.topic, row.key, self.changes.sealed, row)
 
     def _compare_one(self, partition: Partition, published: Sequence[SegmentRow]) -> Repair:
         """Return the differences of one partition.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -45,3 +45,14 @@ def lost_rows(published: Iterable[SegmentRow], borders: Sequence[int]) -> dict[S
         return ends.get(row.base_offset) != row.next_offset
 
     return {row.key: row for row in published if is_lost(row)}
+
+
+def still_there(
+    rows: Iterable[SegmentRow], bases: Collection[int], generation_of: Callable[[int], int]
+) -> list[SegmentRow]:
+    """Return the rows whose segments a log has now. It may have reported since `reconcile` that another one is removed or replaced.
+
+    bases: the base offsets of its sealed segments.
+    """
+    there = frozenset(bases)
+    return [row for row in rows if row.base_offset in there and row.generation == generation_of(row.base_offset)]

@@ -202,6 +202,31 @@ def test_segments_of_a_log_that_could_not_be_read_are_published_later() -> None:
     asyncio.run(run())
 
 
+def test_a_segment_that_is_removed_while_it_is_compared_is_not_published() -> None:
+    """Its removal is reported before the comparison ends, which then brought it back for good."""
+
+    class Trimmed(Log):
+        def sealed_segments(self, base: int) -> list[Any]:
+            self.sealed_base_offsets = (10,)
+            events.segment_removed(0, 0)
+            return [SEALED]
+
+    async def run() -> None:
+        nonlocal events
+        reporter, (look, _) = begun(Store(failures=0))
+        partition = new_partition()
+        partition.log = Trimmed()
+        events = reporter._segments_of(partition)
+        reporter.partition_added(partition)
+        await look()
+        await asyncio.sleep(0)
+        report = reporter.changes.report()
+        assert ([each.base_offset for each in report.removed], list(report.sealed)) == ([0], [])
+
+    events: Any = None
+    asyncio.run(run())
+
+
 def row(base_offset: int, next_offset: int, *, generation: int = 0, broker: int = 1) -> SegmentRow:
     place = segment_row(
         "clicks", base=base_offset, size=next_offset - base_offset, generation=generation, broker=broker
