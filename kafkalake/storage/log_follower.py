@@ -129,6 +129,7 @@ class LogFollower(LogReader):
             if extension is None:
                 copy.place(ref, path)
                 with access.lock:
+                    access.check_open()  # else the files are another log's
                     copy.swap(ref)
             else:
                 found = extension.install.verify()

@@ -305,6 +305,52 @@ def test_a_log_that_is_discarded_while_a_segment_is_verified_stays_as_it_was(
     assert_same(leader, follower)
 
 
+class HeldNames(RealFiles):
+    """Names that are forced to disk while it `holds` are so once they go on."""
+
+    def __init__(self) -> None:
+        self.holds, self.began, self.goes_on = False, threading.Event(), threading.Event()
+
+    def sync_directory(self, path: str) -> None:
+        if self.holds:
+            self.began.set()
+            assert self.goes_on.wait(30)
+        super().sync_directory(path)
+
+
+def test_a_log_that_is_discarded_while_a_rewritten_segment_is_placed_removes_no_file(
+    memory_path: Path, clock: ManualClock, leader: Log
+) -> None:
+    """It was offline and open again meanwhile, and the segments of the log that was opened were removed under it."""
+    files, errors = HeldNames(), list[KafkaStorageError]()
+    follower = open_follower(memory_path / "follower", clock, files)
+    copied(leader, follower)
+    before = data_of(memory_path / "follower")
+    new = compact(leader, leader.sealed_base_offsets[1:5])
+    ref = leader.segment_reference(new.base_offset, new.generation)
+    path = str(downloaded(leader, memory_path / "follower", ref, 1 << 20))
+
+    def install_in_vain() -> None:
+        try:
+            follower.install_segment(ref, path)
+        except KafkaStorageError as error:
+            errors.append(error)
+
+    files.holds = True
+    installing = threading.Thread(target=install_in_vain)
+    installing.start()
+    assert files.began.wait(30)
+    follower.discard()
+    again = open_follower(memory_path / "follower", clock)
+    files.goes_on.set()
+    installing.join()
+    follower.remove_deleted_files()
+    assert len(errors) == 1
+    assert data_of(memory_path / "follower").items() >= before.items()
+    assert again.log_end_offset == leader.log_end_offset
+    assert again.read(new.base_offset, 1).base_offset == new.base_offset
+
+
 def test_the_upkeep_does_not_wait_for_a_log_that_is_being_cut(
     memory_path: Path, clock: ManualClock, leader: Log
 ) -> None:
