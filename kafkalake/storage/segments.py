@@ -326,7 +326,8 @@ class Segments:
         active = self.active
         if active is None or offset < active.base_offset:
             aborted = self._sealed_with_aborted()
-            yield from map(self.sealed, aborted[max(0, bisect_right(aborted, offset) - 1) :])
+            end = len(aborted) if active is None else bisect_left(aborted, active.base_offset)  # sealed meanwhile
+            yield from map(self.sealed, aborted[max(0, bisect_right(aborted, offset) - 1) : end])
         if active is not None and active.has_aborted():
             yield active
 

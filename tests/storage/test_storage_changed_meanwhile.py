@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from faulty_files import ActsAtOpening
 from manual_clock import ManualClock
-from partition_logs import open_log
+from partition_logs import append, open_log
+from record_batches import simple_batch
 from replica_logs import SEGMENT_BYTES, compact, written
 
 from kafkalake.errors import OffsetOutOfRangeError
@@ -19,6 +20,7 @@ from kafkalake.storage import segments
 from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.producer_state import ABORT, EndMarker
 from kafkalake.storage.replica_read import SegmentRef
 from kafkalake.storage.segment_names import file_name
 
@@ -100,6 +102,27 @@ def test_a_scan_has_the_segment_once_that_is_sealed_as_it_begins(
         (messages.base_offset, messages.next_offset) for messages in log.scan(0, log.log_end_offset, at.ALL_COLUMNS)
     ]
     assert [first for first, _ in found] == [0, *(end for _, end in found[:-1])]
+
+
+def test_an_aborted_transaction_is_listed_once_though_its_segment_is_sealed_meanwhile(
+    memory_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Consumers take the second entry for another transaction of the producer, and pass over records that are committed."""
+    log = written(memory_path, ManualClock())
+    append(log, simple_batch([b"t"], producer_id=9, epoch=0, sequence=0, transactional=True), epoch=log.latest_epoch)
+    log.append_control(EndMarker(9, 0, ABORT, 0), log.latest_epoch)
+    append(log, simple_batch([b"more"]), epoch=log.latest_epoch)
+    found = log.aborted_transactions(0, log.log_end_offset)
+    look = segments.Segments._sealed_with_aborted
+
+    def look_after_a_roll(listed: segments.Segments) -> list[int]:
+        monkeypatch.undo()
+        log.roll()
+        return look(listed)
+
+    monkeypatch.setattr(segments.Segments, "_sealed_with_aborted", look_after_a_roll)
+    assert log.aborted_transactions(0, log.log_end_offset) == found
+    assert log.aborted_transactions(0, log.log_end_offset) == found
 
 
 REPLICA_READS: dict[str, Callable[[Log, SegmentRef], object]] = {
