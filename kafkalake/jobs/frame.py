@@ -8,7 +8,7 @@ run again. The frame does the rest:
     --dry-run   prints the table of steps, and nothing else
     steps       performed in order; the failure of one does not stop the others, nor does a partition that cannot be read
     job_runs    one row per step, and one for the run (`record.py`); for a killed run, the next one writes it
-    exit code   0 success, 1 failure (one sentence on stderr), 2 usage error
+    exit code   0 success, 1 failure (one sentence on stderr), 2 usage error, 130 Ctrl-C; SIGTERM ends the process (`signals.py`)
 
 `main` is a job's command line; `run_steps` is for callers that want its steps, such as procedures of Spark's catalogue.
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import traceback
 import uuid
 from abc import ABC, abstractmethod
@@ -32,12 +31,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.close_names import did_you_mean
-from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError, UnknownTopicOrPartitionError, file_sentence
+from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError, file_sentence
 from kafkalake.extras import missing_extra
 from kafkalake.jobs.error_sentence import one_line_message
-from kafkalake.jobs.lock import LockHolder, exclusive_job_lock
+from kafkalake.jobs.lock import JobLock, exclusive_job_lock
 from kafkalake.jobs.progress import Progress, print_table, say, show
 from kafkalake.jobs.record import DELETED, FAILED, JobRecord
+from kafkalake.jobs.signals import exit_status, signal_of, terminable
+from kafkalake.jobs.topics import select_topics
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.lake_format import require_writable
@@ -206,12 +207,19 @@ def main(job: Job, arguments: Sequence[str], *, spark: SparkSession | None = Non
     if unknown:
         parser.error(_unknown(unknown, parser))
     try:
+        with terminable():
+            return _run(job, parsed, clock, spark)
+    except KeyboardInterrupt as error:
+        return exit_status(error)
+
+
+def _run(job: Job, parsed: argparse.Namespace, clock: Clock | None, spark: SparkSession | None) -> int:
+    try:
         run = _begun(job, parsed, clock, spark)
-        if parsed.dry_run:
-            return _show_plan(job, run)
-        return _perform(job, run, shows=True)
-    except KeyboardInterrupt:
-        return 130
+        return _show_plan(job, run) if parsed.dry_run else _perform(job, run, shows=True)
+    except KeyboardInterrupt as error:
+        say(f"{job.name}: ended by {signal_of(error).name}")
+        raise
     except Exception as error:
         return _say(job, error)
 
@@ -280,19 +288,18 @@ def _show_plan(job: Job, run: Run) -> int:
 
 
 def _perform(job: Job, run: Run, *, shows: bool = False, is_cancelled: Callable[[], bool] = lambda: False) -> int:
-    with exclusive_job_lock(run.lake, job.name, run.run_id, run.clock.now_ms()) as killed:
-        return _perform_locked(job, run, killed, shows, is_cancelled)
+    with exclusive_job_lock(run.lake, job.name, run.run_id, run.clock.now_ms()) as lock:
+        return _perform_locked(job, run, lock, shows, is_cancelled)
 
 
-def _perform_locked(
-    job: Job, run: Run, killed: LockHolder | None, shows: bool, is_cancelled: Callable[[], bool]
-) -> int:
-    record = JobRecord(run.lake, job.name, run.run_id, run.clock)
+def _perform_locked(job: Job, run: Run, lock: JobLock, shows: bool, is_cancelled: Callable[[], bool]) -> int:
+    record = JobRecord(run.lake, job.name, run.run_id, run.clock, lock.is_recorded)
     failures: list[str] = []
     unshown = None
     with record:
-        if killed is not None:
+        for killed in lock.unrecorded:
             record.killed(killed)
+        lock.earlier_are_recorded()
         steps = job.plan(run)
         fault_point("planned")
         job.begin(run, steps)
@@ -359,30 +366,6 @@ def _is_expected(error: Exception) -> bool:
 
 def _pairs(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
-
-
-def select_topics(topics: Sequence[TopicRow], names: str | None, pattern: str | None) -> list[TopicRow]:
-    """Return topics by comma separated names, by a pattern for the whole name, or all (both None), sorted by name.
-
-    Raise `UnknownTopicOrPartitionError` (suggesting a similar name) or `ConfigurationError` (invalid pattern).
-    """
-    by_name = {topic.topic: topic for topic in sorted(topics, key=lambda topic: topic.topic)}
-    if names is not None:
-        wanted = [name.strip() for name in names.split(",") if name.strip()]
-        for name in wanted:
-            if name not in by_name:
-                hint = did_you_mean(name, by_name, most=1) or f"its topics: {', '.join([*by_name][:10]) or 'none'}"
-                raise UnknownTopicOrPartitionError(f"topic {name!r} is not in the lake; {hint}")
-        return [by_name[name] for name in dict.fromkeys(wanted)]
-    if pattern is not None:
-        try:
-            found = [topic for name, topic in by_name.items() if re.fullmatch(pattern, name)]
-        except re.error as error:
-            raise ConfigurationError(f"--pattern {pattern!r} is no regular expression: {error}") from None
-        if not found:
-            raise UnknownTopicOrPartitionError(f"no topic of the lake matches --pattern {pattern!r}")
-        return found
-    return list(by_name.values())
 
 
 def parser_of(job: Job, kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -1,23 +1,25 @@
 """Records a job's work as rows of the Delta table `job_runs`: one per step, and one with the action `run` for the whole.
 
-Rows are written every few seconds and at the end, also when the job fails, so that thousands of steps are few commits. A killed
-run leaves the rows of its steps except those of the last seconds. The next run records that it was killed, and when it
-had started. A step that was done but not recorded is safe: the next run finds nothing to do there, and the step's
-change is a version of that table, with its time, in Delta's own history.
+Rows are written every few seconds and at the end, also when the job fails or is ended by SIGTERM or Ctrl-C, so that thousands of
+steps are few commits. A killed run leaves the rows of its steps except those of the last seconds. The next run records that it
+was killed, and when it had started. A step that was done but not recorded is safe: the next run finds nothing to do there, and the
+step's change is a version of that table, with its time, in Delta's own history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.dataset as pads
 
 from kafkalake import __version__
 from kafkalake.clock import Clock
 from kafkalake.jobs.error_sentence import one_line_message
+from kafkalake.jobs.signals import recording_the_end, signal_of
 from kafkalake.metadata import paths
 from kafkalake.metadata.tables.job_tables import JOB_RUNS_SCHEMA, JobTable
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from kafkalake.jobs.lock import LockHolder
 
 RUN = "run"
-DONE, FAILED, KILLED, DELETED = "done", "failed", "killed", "deleted"
+DONE, FAILED, STOPPED, KILLED, DELETED = "done", "failed", "stopped", "killed", "deleted"
 FLUSH_INTERVAL_MS = 5_000
 _ROWS_MAX = 1_000
 
@@ -34,8 +36,11 @@ _ROWS_MAX = 1_000
 class JobRecord:
     """The rows of one run. On exit of the context, the remaining rows and the row of the run are written."""
 
-    def __init__(self, lake: Path, job: str, run_id: str, clock: Clock) -> None:
-        """Raise `LakeError` if the table can be neither opened nor created."""
+    def __init__(
+        self, lake: Path, job: str, run_id: str, clock: Clock, on_end: Callable[[], None] = lambda: None
+    ) -> None:
+        """on_end: called once the end is recorded. Raise `LakeError` if the table can be neither opened nor created."""
+        self._on_end = on_end
         self._summary: Mapping[str, Any] = {}
         self._failed = False
         self._table = JobTable(lake, paths.JOB_RUNS)
@@ -53,10 +58,15 @@ class JobRecord:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Raise `KafkaStorageError` if the rows cannot be written."""
-        summary = dict(self._summary) if error is None else {"error": one_line_message(error)}
-        outcome = FAILED if error is not None or self._failed else DONE
-        self._add(RUN, outcome, self._started_ms, after=summary)
-        self.flush()
+        with recording_the_end():
+            if isinstance(error, KeyboardInterrupt):
+                self._add(RUN, STOPPED, self._started_ms, why=f"ended by {signal_of(error).name}", after=self._summary)
+            elif error is not None:
+                self._add(RUN, FAILED, self._started_ms, after={"error": one_line_message(error)})
+            else:
+                self._add(RUN, FAILED if self._failed else DONE, self._started_ms, after=self._summary)
+            self.flush()
+            self._on_end()
 
     def summarize(self, summary: Mapping[str, Any], *, failed: bool = False) -> None:
         """Set what the row of the run tells, and whether the run failed although it came to its end."""
@@ -80,14 +90,17 @@ class JobRecord:
             self.flush()
 
     def killed(self, holder: LockHolder) -> None:
-        """Record at once that the previous run was killed. Raise `KafkaStorageError` if it cannot be written."""
+        """Record at once that an earlier run was killed, unless its end is recorded. Raise `KafkaStorageError` if that fails."""
+        ended = (pads.field("run_id") == holder.run_id) & (pads.field("action") == RUN)
+        if self._table.rows(holder.started_ms, ["run_id"], ended).num_rows:
+            return  # killed before the lock file was emptied
         self._add(
             RUN,
             KILLED,
             holder.started_ms,
             run_id=holder.run_id,
             kafkalake_version=holder.kafkalake_version,
-            why=f"{holder.process} ended without a word",
+            why=f"{holder.process} ended without recording it",
             after={"found_by": self._run_id},
         )
         self.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -149,25 +150,53 @@ def test_a_second_run_is_told_who_runs_and_one_after_a_kill_says_so_in_job_runs(
     assert first["outcome"] == second["outcome"] == "done"  # said once
 
 
+SIGNALLED = """
+import os, signal, sys
+from kafkalake.jobs import record as job_record
+from kafkalake.metadata.tables.job_tables import JobTable
+from test_job_frame import Touch, main
+
+to_send, point, lake = [int(each) for each in sys.argv[1].split(",")], sys.argv[2], sys.argv[3]
+
+def send():
+    if to_send:
+        os.kill(os.getpid(), to_send.pop(0))
+
+class Signalled(Touch):
+    def perform(self, run, step):
+        if step.topic == "views" and point == "perform":
+            send()
+        return super().perform(run, step)
+
+def append(self, rows, append=JobTable.append):
+    ends = any(row["action"] == "run" and row["outcome"] != "killed" for row in rows.to_pylist())
+    while ends and point == "perform" and to_send:
+        send()
+    version = append(self, rows)
+    if ends and point == "after its end is recorded":
+        send()
+    return version
+
+JobTable.append = append
+job_record.FLUSH_INTERVAL_MS = 0
+sys.exit(main(Signalled(), ["--lake", lake]))
+"""
+
+
+def signalled(lake: WrittenLake, *numbers: int, at: str = "perform") -> subprocess.CompletedProcess[str]:
+    """A run that sends itself a signal in its last step, and others while its end is recorded, or one once it is."""
+    return subprocess.run(
+        [sys.executable, "-c", SIGNALLED, ",".join(str(int(each)) for each in numbers), at, str(lake.path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+
+
 @pytest.mark.process
 def test_a_run_that_is_killed_has_left_the_rows_of_its_steps(lake: WrittenLake) -> None:
     """Those of the last seconds may be missing; here none are, for each is written at once."""
-    dying = """
-import os, signal, sys
-from kafkalake.jobs import record as job_record
-from test_job_frame import Touch, main
-
-class Dying(Touch):
-    def perform(self, run, step):
-        if step.topic == "views":
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().perform(run, step)
-
-job_record.FLUSH_INTERVAL_MS = 0
-main(Dying(), ["--lake", sys.argv[1]])
-"""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    dead = subprocess.run([sys.executable, "-c", dying, str(lake.path)], env=environment, capture_output=True)
+    dead = signalled(lake, signal.SIGKILL)
     assert dead.returncode == -9, dead.stderr
     left = rows(lake)
     assert [(row["topic"], row["outcome"], row["changed_version"]) for row in left] == [
@@ -177,6 +206,49 @@ main(Dying(), ["--lake", sys.argv[1]])
     assert main(Touch(), ["--lake", str(lake.path)]) == 0
     (killed,) = [row for row in rows(lake) if row["outcome"] == "killed"]
     assert killed["run_id"] == left[0]["run_id"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("first", "second", "status", "why"),
+    [
+        (signal.SIGINT, signal.SIGTERM, 130, "ended by SIGINT"),  # Ctrl-C, and the schedule then ends its jobs
+        (signal.SIGTERM, signal.SIGTERM, -signal.SIGTERM, "ended by SIGTERM"),  # systemd, and the schedule
+    ],
+)
+def test_a_run_that_a_signal_ends_records_that_and_has_its_exit_status(
+    lake: WrittenLake, first: int, second: int, status: int, why: str
+) -> None:
+    ended = signalled(lake, first, second)
+    assert (ended.returncode, ended.stderr.splitlines()) == (status, [f"touch: {why}"])
+    *steps, run = rows(lake)
+    assert [row["topic"] for row in steps] == ["clicks", "orders"]
+    assert (run["outcome"], run["why"]) == ("stopped", why)
+    assert main(Touch(), ["--lake", str(lake.path)]) == 0
+    assert [row["outcome"] for row in rows(lake) if row["action"] == "run"] == ["stopped", "done"]
+
+
+@pytest.mark.process
+def test_a_run_whose_end_could_not_be_recorded_is_found_by_the_next(lake: WrittenLake) -> None:
+    """Ended by a third signal; by a full disk, twice; and killed once its end is recorded, which is known then."""
+    ended = signalled(lake, signal.SIGTERM, signal.SIGINT, signal.SIGTERM)
+    assert ended.returncode == -signal.SIGTERM
+    with pytest.MonkeyPatch.context() as patched:
+
+        def full(self: JobTable, rows: pa.Table) -> int:
+            raise KafkaStorageError("No space left on device")
+
+        patched.setattr(JobTable, "append", full)
+        for _ in range(2):
+            assert main(Touch(), ["--lake", str(lake.path)]) == 1
+    assert not [row for row in rows(lake) if row["action"] == "run"]
+    dead = signalled(lake, signal.SIGKILL, at="after its end is recorded")
+    assert dead.returncode == -9, dead.stderr
+    for _ in range(2):
+        assert main(Touch(), ["--lake", str(lake.path)]) == 0
+        outcomes = [row["outcome"] for row in rows(lake) if row["action"] == "run"]
+        assert outcomes.count("killed") == 3
+        assert len(outcomes) == len({row["run_id"] for row in rows(lake)})
 
 
 @pytest.mark.exhaustive

@@ -14,10 +14,11 @@ from typing import Any
 from kafkalake.client.administration.offset_reset import PartitionOffsets, require_no_members
 from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.jobs.compaction.command import CompactionJob
-from kafkalake.jobs.frame import Done, Job, Step, run_steps, select_topics
+from kafkalake.jobs.frame import Done, Job, Step, run_steps
 from kafkalake.jobs.lag.command import LagJob
 from kafkalake.jobs.maintenance import KEEP_DAYS, STAGED_HOURS, Maintenance
 from kafkalake.jobs.retention import Retention
+from kafkalake.jobs.topics import select_topics
 from kafkalake.reader.lake_broker import connect
 from kafkalake.reader.session_time import parse_time
 from kafkalake.reader.verification import verify
