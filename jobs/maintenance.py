@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from kafkalake.jobs.maintenance import main
+from kafkalake.jobs.registry import run_script
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_script("maintenance", sys.argv[1:]))

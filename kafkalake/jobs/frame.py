@@ -31,13 +31,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.close_names import did_you_mean
-from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError, file_sentence
+from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError
 from kafkalake.extras import missing_extra
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.jobs.lock import JobLock, exclusive_job_lock
-from kafkalake.jobs.progress import Progress, print_table, say, show
+from kafkalake.jobs.progress import Progress, print_table, require_shown, say, show
 from kafkalake.jobs.record import DELETED, FAILED, JobRecord
-from kafkalake.jobs.signals import exit_status, signal_of, terminable
+from kafkalake.jobs.signals import ended_by_signals
 from kafkalake.jobs.topics import select_topics
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -206,20 +206,13 @@ def main(job: Job, arguments: Sequence[str], *, spark: SparkSession | None = Non
     parsed, unknown = parser.parse_known_args(list(arguments))
     if unknown:
         parser.error(_unknown(unknown, parser))
-    try:
-        with terminable():
-            return _run(job, parsed, clock, spark)
-    except KeyboardInterrupt as error:
-        return exit_status(error)
+    return ended_by_signals(job.name, lambda: _run(job, parsed, clock, spark))
 
 
 def _run(job: Job, parsed: argparse.Namespace, clock: Clock | None, spark: SparkSession | None) -> int:
     try:
         run = _begun(job, parsed, clock, spark)
         return _show_plan(job, run) if parsed.dry_run else _perform(job, run, shows=True)
-    except KeyboardInterrupt as error:
-        say(f"{job.name}: ended by {signal_of(error).name}")
-        raise
     except Exception as error:
         return _say(job, error)
 
@@ -283,7 +276,7 @@ def _show_plan(job: Job, run: Run) -> int:
     for step in run.left_out:
         say(f"{job.name}: {step.subject}: {step.why}")
     summary = f"{job.name}: {len(steps)} steps would be done; nothing was changed (--dry-run)"
-    _require_shown(unshown or show(lambda: print(summary)))
+    require_shown(unshown or show(lambda: print(summary)))
     return 1 if run.left_out else 0
 
 
@@ -341,14 +334,8 @@ def _perform_locked(job: Job, run: Run, lock: JobLock, shows: bool, is_cancelled
     if failures:
         raise LakeError(f"{len(failures)} of {count} steps failed, the first: {failures[0]}")
     if code == 0:
-        _require_shown(unshown)
+        require_shown(unshown)
     return code
-
-
-def _require_shown(error: OSError | None) -> None:
-    """Raise `LakeError` if results could not be printed."""
-    if error is not None:
-        raise LakeError(f"its results could not be printed: {file_sentence(error)}")
 
 
 def _say(job: Job, error: Exception) -> int:

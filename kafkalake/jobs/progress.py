@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 
 from kafkalake.closed_streams import silence
+from kafkalake.errors import LakeError, file_sentence
 from kafkalake.printable import printable_on
 
 _TERMINAL_INTERVAL_S = 0.1
@@ -75,6 +76,12 @@ def show(print_results: Callable[[], None]) -> OSError | None:
         silence(sys.stdout)
         return None if isinstance(error, BrokenPipeError) else error
     return None
+
+
+def require_shown(error: OSError | None) -> None:
+    """Raise `LakeError` if results could not be printed."""
+    if error is not None:
+        raise LakeError(f"its results could not be printed: {file_sentence(error)}")
 
 
 def _print_error(text: str, end: str = "\n") -> None:

@@ -34,3 +34,11 @@ _ENTRIES = (
 
 JOBS = {entry.name: entry for entry in _ENTRIES if find_spec(entry.module) is not None}
 """The available jobs by name."""
+
+
+def run_script(name: str, arguments: Sequence[str]) -> int:
+    """Run a job as the script of its name and return the exit code, also after Ctrl-C while its modules are imported."""
+    try:
+        return JOBS[name].main()(arguments)
+    except KeyboardInterrupt:
+        return 130

@@ -11,9 +11,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
+
+from kafkalake.jobs.progress import say
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
@@ -32,13 +34,21 @@ def raise_signal(number: int, frame: FrameType | None = None) -> NoReturn:
     raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
 
-def exit_status(error: KeyboardInterrupt) -> int:
-    """Return the exit status of a process that a signal has ended, as shells have it: 130 or 143."""
-    return 128 + signal_of(error)
+def ended_by_signals(job: str, run: Callable[[], int]) -> int:
+    """Return the exit code of a run, or after Ctrl-C that of the signal. At SIGTERM the process ends. Say what has ended a run."""
+    try:
+        with _terminable():
+            try:
+                return run()
+            except KeyboardInterrupt as error:
+                say(f"{job}: ended by {signal_of(error).name}")
+                raise
+    except KeyboardInterrupt as error:
+        return 128 + signal_of(error)
 
 
 @contextlib.contextmanager
-def terminable() -> Iterator[None]:
+def _terminable() -> Iterator[None]:
     """Raise `Terminated` in the block at SIGTERM, and send the signal again behind it, so that the process ends by it."""
     before = _handlers((signal.SIGTERM,))
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from kafka_reference import PROJECT
 from written_lake import WrittenLake
 
 from kafkalake.errors import ConfigurationError, KafkaStorageError, LakeError
@@ -226,6 +227,23 @@ def test_a_run_that_a_signal_ends_records_that_and_has_its_exit_status(
     assert (run["outcome"], run["why"]) == ("stopped", why)
     assert main(Touch(), ["--lake", str(lake.path)]) == 0
     assert [row["outcome"] for row in rows(lake) if row["action"] == "run"] == ["stopped", "done"]
+
+
+@pytest.mark.process
+def test_ctrl_c_while_a_script_imports_its_modules_shows_no_traceback() -> None:
+    interrupted = """
+import os, runpy, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *others):
+        if name == "py4j":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+runpy.run_path("jobs/consume.py", run_name="__main__")
+"""
+    ended = subprocess.run([sys.executable, "-c", interrupted], cwd=PROJECT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "")
 
 
 @pytest.mark.process

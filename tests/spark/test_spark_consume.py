@@ -19,6 +19,7 @@ import pytest
 from group_offsets import committed, described, produce
 from kafka_reference import PROJECT, Kafkalake, create_topic
 from long_runs import first_of
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from waiting import wait_until
@@ -30,6 +31,8 @@ from kafkalake.jobs.consume import command as consume_command
 from kafkalake.jobs.consume.command import main
 from kafkalake.jobs.consume.consumption import Consumption
 from kafkalake.jobs.consume.output import DeltaOutput, ParquetOutput
+from kafkalake.metadata import paths
+from kafkalake.metadata.tables.job_tables import JobTable
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.read_options import ReadOptions
 from kafkalake.spark.exactly_once import merge_into, merge_records
@@ -214,6 +217,8 @@ def test_a_run_ends_after_its_batch_at_the_first_signal_and_at_once_at_the_secon
     output = tmp_path / "out"
     command = ["--lake", str(lake.path), "--topic", "clicks", "--output", str(output), "--group", GROUP]
     command += ["--format", output_format, "--max-offsets", "4", "--columns", "partition,offset"]
+    sent_again: list[int] = []
+    outside = signal.signal(signal.SIGTERM, lambda number, frame: sent_again.append(number))
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     signals = 1
 
@@ -229,13 +234,87 @@ def test_a_run_ends_after_its_batch_at_the_first_signal_and_at_once_at_the_secon
     assert len(written(spark, output, output_format)) == 4
     signals = 2
     for _ in range(2):
-        assert main(command) == 130
-        assert "Traceback" not in capsys.readouterr().err
+        assert main(command) == 128 + number
+        assert capsys.readouterr().err.splitlines()[-1] == f"consume: ended by {number.name}"
         assert len(written(spark, output, output_format)) == 4
+    assert sent_again == [signal.SIGTERM] * 2 * (number == signal.SIGTERM), "outside of a test it ends the process"
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
+    signal.signal(signal.SIGTERM, outside)
     signals = 0
     assert main(command) == 0
     assert written(spark, output, output_format) == whole(10, 5)
+    runs = [row for row in JobTable(lake.path, paths.JOB_RUNS).rows().to_pylist() if row["action"] == "run"]
+    assert sorted((row["outcome"], row["why"]) for row in runs) == [
+        *[("done", "")] * 2,
+        *[("stopped", f"ended by {number.name}")] * 2,
+    ]
+
+
+def test_an_idle_stream_ends_with_its_spark(
+    spark: SparkSession,
+    lake: WrittenLake,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing in it asks Spark before the next records come. A signal that ends Spark in the middle of a batch, too, ends both."""
+
+    class Gone:
+        def sc(self) -> object:
+            raise Py4JNetworkError("Answer from Java side is empty")
+
+    def end(point: str) -> None:
+        if point == ends_at:
+            monkeypatch.setattr(spark.sparkContext, "_jsc", Gone())
+            if point == "planned":
+                os.kill(os.getpid(), signal.SIGINT)
+                Gone().sc()
+
+    command = ["--lake", str(lake.path), "--topic", "clicks", "--output", str(tmp_path / "out"), "--group", GROUP]
+    command += ["--stream", "--interval-seconds", "3600"]
+    ends_at = "planned"
+    monkeypatch.setattr(frame, "on_fault_point", end)
+    assert main(command) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "consume: ended by SIGINT"
+    monkeypatch.undo()
+    ends_at = "told"
+    monkeypatch.setattr(frame, "on_fault_point", end)
+    assert main(command) == 1
+    monkeypatch.undo()
+    shown = capsys.readouterr()
+    assert "15 records of 2 partitions written" in shown.out
+    assert shown.err.splitlines()[-1] == "consume: Spark has ended; the next run goes on where this one was"
+    runs = [row for row in JobTable(lake.path, paths.JOB_RUNS).rows().to_pylist() if row["action"] == "run"]
+    assert sorted((row["outcome"], row["why"], row["after"]) for row in runs) == [
+        ("failed", "", [("error", "Spark has ended; the next run goes on where this one was")]),
+        ("stopped", "ended by SIGINT", []),
+    ]
+
+
+def test_what_cannot_be_printed_ends_no_copy(
+    spark: SparkSession,
+    lake: WrittenLake,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A reader that has enough of it (`| head -1`) is no failure; a full disk is one, told when all is done."""
+    copy = ["--lake", str(lake.path), "--topic", "clicks", "--output"]
+    group = [str(tmp_path / "group"), "--group", GROUP, "--max-offsets", "8"]
+    full = "its results could not be printed: No space left on device"
+    for arguments, status, said in (
+        ([*group, "--dry-run"], 0, None),
+        (group, 1, full),
+        ([str(tmp_path / "copied")], 1, full),
+    ):
+        reader, writer = os.pipe()
+        os.close(reader)
+        with open("/dev/full" if said else writer, "w") as stdout, monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", stdout)
+            assert main([*copy, *arguments]) == status
+        err = capfd.readouterr().err.splitlines()
+        assert not said or err[-1] == f"consume: {said}"
+    assert written(spark, tmp_path / "group") == whole(10, 5)
 
 
 def test_a_copy_that_is_interrupted_ends_without_a_traceback(

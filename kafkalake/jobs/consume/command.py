@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,8 @@ from kafkalake.errors import ConfigurationError, KafkaLakeError
 from kafkalake.jobs.arguments import number
 from kafkalake.jobs.consume.exact_frame import exact_frame
 from kafkalake.jobs.error_sentence import one_line_message
+from kafkalake.jobs.progress import require_shown, say, show
+from kafkalake.jobs.signals import ended_by_signals
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.positions import to_json
 from kafkalake.reader.read_options import parse_options
@@ -67,8 +68,12 @@ def copy_topics(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line and return the exit code, 130 after Ctrl-C. Results go to stdout, an error to stderr in one sentence."""
+    """Run the command line and return the exit code. Results go to stdout, an error to stderr in one sentence."""
     parsed = _parser().parse_args(arguments)
+    return ended_by_signals("consume", lambda: _run(parsed))
+
+
+def _run(parsed: argparse.Namespace) -> int:
     try:
         options = _options(parsed)
         known = parse_options(options)  # before a JVM is started in vain
@@ -80,12 +85,10 @@ def main(arguments: Sequence[str]) -> int:
 
             return consume_as_group(spark, parsed, known, options, columns)
         copied = copy_topics(spark, parsed.output, options, columns=columns, mode=parsed.mode)
-    except KeyboardInterrupt:
-        return 130
+        require_shown(show(lambda: _report(copied, parsed.output)))
     except (KafkaLakeError, PySparkException, Py4JError, OSError) as error:
-        print(f"consume: {one_line_message(error)}", file=sys.stderr)
+        say(f"consume: {one_line_message(error)}")
         return 1
-    _report(copied, parsed.output)
     return 0
 
 

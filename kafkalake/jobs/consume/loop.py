@@ -6,21 +6,37 @@ import argparse
 import contextlib
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
 from kafkalake.clock import SystemClock
+from kafkalake.errors import LakeError
 from kafkalake.jobs.consume.consumption import Batch, Consumption
 from kafkalake.jobs.frame import Done, Step
-from kafkalake.jobs.progress import print_table, say
+from kafkalake.jobs.progress import print_table, require_shown, say, show
 from kafkalake.jobs.record import JobRecord
+from kafkalake.jobs.signals import raise_signal
 from kafkalake.reader.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOOK_S = 1.0
+_SPARK_HAS_ENDED = "Spark has ended; the next run goes on where this one was"
+
+
+class _Told(threading.Event):
+    """Set once a run is to end, by the signal `number`."""
+
+    number = 0
 
 
 def consume_as_group(
@@ -36,38 +52,77 @@ def consume_as_group(
     )
     with consumption:
         if parsed.dry_run:
-            _show(consumption.plan())
+            batch = consumption.plan()
+            require_shown(show(lambda: _show(batch)))
             return 0
         clock = SystemClock()
         with _until_told() as told, JobRecord(Path(known.lake), "consume", str(uuid.uuid4()), clock) as record:
             records = batches = 0
+            unshown = None
             while not told.is_set():
-                for batch in consumption.batches():
-                    started_ms = clock.now_ms() - int(1000 * batch.seconds)
-                    record.step(_step(batch, known), _done(batch, parsed.output), started_ms)
-                    records, batches = records + batch.records, batches + 1
-                    _say(batch, parsed.output)
-                    if told.is_set():
-                        break
+                with _naming_the_end_of(spark, told):
+                    for batch in consumption.batches():
+                        started_ms = clock.now_ms() - int(1000 * batch.seconds)
+                        record.step(_step(batch, known), _done(batch, parsed.output), started_ms)
+                        records, batches = records + batch.records, batches + 1
+                        unshown = show(partial(_print, batch, parsed.output)) or unshown
+                        if told.is_set():
+                            break
                 if not parsed.stream:
                     break
-                told.wait(parsed.interval_seconds)
+                _wait(told, parsed.interval_seconds, spark)
             record.summarize({"records": records, "batches": batches})
-    print(f"{records} records written to {parsed.output} as group {known.group}, in {batches} batches")
+    total = f"{records} records written to {parsed.output} as group {known.group}, in {batches} batches"
+    require_shown(show(lambda: print(total)) or unshown)
     return 0
 
 
+def _wait(told: _Told, seconds: float, spark: SparkSession) -> None:
+    """Wait so long, or until `told` is set. Raise `LakeError` if Spark ends: nothing else of an idle stream needs it."""
+    deadline = time.monotonic() + seconds
+    while not told.wait(min(max(deadline - time.monotonic(), 0), _LOOK_S)):
+        if not _is_running(spark):
+            raise LakeError(_SPARK_HAS_ENDED)
+        if time.monotonic() >= deadline:
+            return
+
+
 @contextlib.contextmanager
-def _until_told() -> Iterator[threading.Event]:
+def _naming_the_end_of(spark: SparkSession, told: _Told) -> Iterator[None]:
+    """Raise `LakeError` for an error that comes from the end of Spark, of which it says nothing.
+
+    Where a signal has ended both, as systemd's does, it is raised.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as error:
+        if _is_running(spark):
+            raise
+        if told.is_set():
+            raise_signal(told.number)
+        raise LakeError(_SPARK_HAS_ENDED) from error
+
+
+def _is_running(spark: SparkSession) -> bool:
+    """Return whether the JVM is there and has a session. It ends alone if it is killed, such as by SIGTERM to spark-submit."""
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()
+    except (Py4JError, OSError):
+        return False
+
+
+@contextlib.contextmanager
+def _until_told() -> Iterator[_Told]:
     """Yield an event that SIGTERM or Ctrl-C sets: the current batch is finished, and no other is started.
 
-    The second one raises `KeyboardInterrupt`: a batch may take hours, and is repeated or found in the output by the next run.
+    The second one is raised: a batch may take hours, and is repeated or found in the output by the next run.
     """
-    told = threading.Event()
+    told = _Told()
 
     def tell(number: int, frame: FrameType | None) -> None:
         if told.is_set():
-            raise KeyboardInterrupt
+            raise_signal(number)
+        told.number = number
         told.set()
         with contextlib.suppress(RuntimeError):  # it came while a line was being printed
             say("consume: ends after this batch; to end now, send the signal again")
@@ -92,13 +147,12 @@ def _show(batch: Batch) -> None:
     print("nothing was copied (--dry-run)")
 
 
-def _say(batch: Batch, output: str) -> None:
+def _print(batch: Batch, output: str) -> None:
     rate = batch.records / batch.seconds if batch.seconds else 0
     read = sum(1 for where, end in batch.ends.items() if end > batch.starts[where])
     print(
         f"{batch.records} records of {read} partitions written to {output}, version {batch.version}, "
-        f"in {batch.seconds:.1f} s ({rate:,.0f}/s)",
-        flush=True,
+        f"in {batch.seconds:.1f} s ({rate:,.0f}/s)"
     )
 
 
