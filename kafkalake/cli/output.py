@@ -94,7 +94,7 @@ def table(
     title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()
 ) -> None:
     """Draw a table with one line per row. If it is too wide for the terminal, columns without a value are omitted, and long
-    cells are cut. `right`: numeric columns.
+    cells are cut. `right`: numeric columns. Raise the errors of `write`.
     """
     from rich import box
     from rich.table import Table
@@ -128,7 +128,9 @@ def table(
         drawn.add_column(Text(column), justify=justify, no_wrap=True, overflow="ellipsis", width=width)
     for row in cells:
         drawn.add_row(*map(Text, row))
-    printer.print(drawn, crop=False, overflow="ignore", no_wrap=True)
+    with printer.capture() as shown:  # rich itself has no sentence for a full disk, and the status 1 for a closed pipe
+        printer.print(drawn, crop=False, overflow="ignore", no_wrap=True)
+    write(shown.get().encode("utf-8", "backslashreplace"), raw=True)
 
 
 def _natural_widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:

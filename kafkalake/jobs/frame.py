@@ -37,7 +37,7 @@ from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.jobs.lock import JobLock, exclusive_job_lock
 from kafkalake.jobs.progress import Progress, print_table, require_shown, say, show
 from kafkalake.jobs.record import DELETED, FAILED, JobRecord
-from kafkalake.jobs.signals import ended_by_signals
+from kafkalake.jobs.signals import ended_by_signals, handle_again
 from kafkalake.jobs.topics import select_topics
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -162,6 +162,7 @@ class Run:
             from kafkalake.spark.spark_session import session
 
             self._spark = session(self.lake, app_name=f"kafkalake {self.arguments.job}", delta=False)
+            handle_again()
         return self._spark
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
 
 from kafkalake import __version__
 from kafkalake.errors import LakeError
@@ -36,47 +35,56 @@ class LockHolder:
 class JobLock:
     """The lock while it is held. unrecorded: the earlier runs whose end is not in `job_runs`, the oldest first."""
 
-    def __init__(self, file: IO[str], unrecorded: Sequence[LockHolder], own: LockHolder) -> None:
+    def __init__(self, path: Path, descriptor: int, unrecorded: Sequence[LockHolder], own: LockHolder) -> None:
         self.unrecorded = unrecorded
-        self._file = file
+        self._path = path
+        self._descriptor = descriptor
         self._own = own
 
     def earlier_are_recorded(self) -> None:
-        """Forget the earlier runs."""
+        """Forget the earlier runs. Raise `LakeError` if the file cannot be written."""
         self.unrecorded = ()
-        _write(self._file, [self._own])
+        _write(self._path, self._descriptor, [self._own])
 
     def is_recorded(self) -> None:
-        """Forget the run that holds the lock."""
-        _write(self._file, self.unrecorded)
+        """Forget the run that holds the lock. Raise `LakeError` if the file cannot be written."""
+        _write(self._path, self._descriptor, self.unrecorded)
 
 
 @contextmanager
 def exclusive_job_lock(lake: Path, job: str, run_id: str, started_ms: int) -> Iterator[JobLock]:
-    """Hold the lock of a job on a lake. Raise `LakeError` while another process holds it."""
-    with open(open_lock_file(paths.job_lock_path(lake, job)), "r+") as file:
-        free = try_flock(file.fileno())
-        named = _named(file)
+    """Hold the lock of a job on a lake. Raise `LakeError` while another process holds it, or if its file cannot be written."""
+    path = paths.job_lock_path(lake, job)
+    descriptor = open_lock_file(path)
+    try:
+        free = try_flock(descriptor)
+        named = _named(path)
         if not free:
             holder = named[-1].process if named else "another process"
             raise LakeError(f"already running on {lake}: {holder}; let it end, or end it, and run this again")
         own = LockHolder(run_id, started_ms, f"process {os.getpid()} of {os.uname().nodename}", __version__)
-        _write(file, [*named[-_UNRECORDED_MAX:], own])
-        yield JobLock(file, named, own)
+        _write(path, descriptor, [*named[-_UNRECORDED_MAX:], own])
+        yield JobLock(path, descriptor, named, own)
+    finally:
+        os.close(descriptor)
 
 
-def _named(file: IO[str]) -> list[LockHolder]:
+def _named(path: Path) -> list[LockHolder]:
     """Return the runs in the file, without what is being written."""
-    file.seek(0)
     found = []
-    for line in file:
+    for line in path.read_bytes().splitlines():
         with suppress(ValueError, TypeError):
             found.append(LockHolder(**json.loads(line)))
     return found
 
 
-def _write(file: IO[str], runs: Sequence[LockHolder]) -> None:
-    file.seek(0)
-    file.truncate()
-    file.write("".join(json.dumps(asdict(run)) + "\n" for run in runs))
-    file.flush()
+def _write(path: Path, descriptor: int, runs: Sequence[LockHolder]) -> None:
+    """Write the runs. Those that the file begins with stay in it where that fails, such as on a full disk."""
+    content = "".join(json.dumps(asdict(run)) + "\n" for run in runs).encode()
+    try:
+        written = 0
+        while written < len(content):
+            written += os.pwrite(descriptor, content[written:], written)
+        os.ftruncate(descriptor, len(content))
+    except OSError as error:
+        raise LakeError(f"the lock file {path} cannot be written: {error.strerror}") from error

@@ -1,7 +1,7 @@
 """SIGTERM and Ctrl-C while a job runs: exceptions, so that the run records what ended it, and the exit status of the signal.
 
-A run is ended by the first signal. While its end is recorded one more is ignored: a process group gets Ctrl-C, or systemd's
-SIGTERM, at once with that of the schedule that has started the job. The next one ends the process.
+A run is ended by the first signal. One more is ignored, so that the end is recorded: a job gets Ctrl-C, or systemd's SIGTERM, with
+its whole process group, and then SIGTERM of the schedule that has started it. The next one ends the process.
 """
 
 from __future__ import annotations
@@ -29,9 +29,18 @@ def signal_of(error: KeyboardInterrupt) -> signal.Signals:
     return signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
 
 
-def raise_signal(number: int, frame: FrameType | None = None) -> NoReturn:
-    """Raise `Terminated` or `KeyboardInterrupt`. The handler of a signal."""
+def end_run(number: int, frame: FrameType | None = None) -> NoReturn:
+    """Raise `Terminated` or `KeyboardInterrupt`, and have the next signal ignored. The handler of a signal."""
+    for each in _replaceable(_ENDING):
+        signal.signal(each, _ignore_once)
     raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+
+def handle_again() -> None:
+    """Handle Ctrl-C again if SIGTERM is handled here: Spark's own handler, set by its start, ignores no second signal."""
+    if signal.getsignal(signal.SIGTERM) is end_run:
+        for number in _replaceable((signal.SIGINT,)):
+            signal.signal(number, end_run)
 
 
 def ended_by_signals(job: str, run: Callable[[], int]) -> int:
@@ -49,11 +58,11 @@ def ended_by_signals(job: str, run: Callable[[], int]) -> int:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Raise `Terminated` in the block at SIGTERM, and send the signal again behind it, so that the process ends by it."""
-    before = _handlers((signal.SIGTERM,))
+    """Raise a signal in the block. Behind it SIGTERM is sent again, so that the process ends by it."""
+    before = _replaceable(_ENDING)
     try:
         for number in before:
-            signal.signal(number, raise_signal)
+            signal.signal(number, end_run)
         yield
     except Terminated:
         _restore(before)
@@ -68,16 +77,15 @@ def _terminable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def recording_the_end() -> Iterator[None]:
-    """Ignore a signal in the block, which takes little time and is followed by the end of the process. The second one ends it."""
-
-    def ignore_once(number: int, frame: FrameType | None) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_DFL)
-
-    before = _handlers(_ENDING)
+    """Ignore a signal, if it is the first one, in the block, which takes little time and is followed by the end of the process."""
+    before = {
+        number: handler
+        for number, handler in _replaceable(_ENDING).items()
+        if handler not in (signal.SIG_DFL, _ignore_once)
+    }
     try:
         for number in before:
-            signal.signal(number, ignore_once)
+            signal.signal(number, _ignore_once)
         yield
     finally:
         _restore(before)
@@ -86,7 +94,12 @@ def recording_the_end() -> Iterator[None]:
 _Handlers = dict[signal.Signals, "signal._HANDLER"]
 
 
-def _handlers(numbers: tuple[signal.Signals, ...]) -> _Handlers:
+def _ignore_once(number: int, frame: FrameType | None) -> None:
+    for each in _replaceable(_ENDING):
+        signal.signal(each, signal.SIG_DFL)
+
+
+def _replaceable(numbers: tuple[signal.Signals, ...]) -> _Handlers:
     """Return the handlers that may be replaced: none outside the main thread, nor of signals that the process ignores."""
     if threading.current_thread() is not threading.main_thread():
         return {}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from kafkalake.cli import lines, output
-from kafkalake.cli.output import Failure, UsageProblem, fit, size
+from kafkalake.cli.output import Failure, OutputClosed, UsageProblem, fit, size
 from kafkalake.cli.record_input import with_headers
 from kafkalake.cli.record_output import ConsumedRecords, TextProperties, text_formatter
 from kafkalake.cli.times import duration_ms, parse_duration, parse_moment, parse_time
@@ -216,3 +216,13 @@ def test_a_table_that_is_too_wide_leaves_empty_columns_out(
     assert "no value" not in shown
     output.table(None, ["one", "-"], [("short", "-")])
     assert "-" in capsys.readouterr().out
+
+
+def test_a_table_that_nobody_takes_ends_as_other_output_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    for target, error in (("/dev/full", Failure), (writer, OutputClosed)):
+        with open(target, "w") as stdout, monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", stdout)
+            with pytest.raises(error, match="standard output: No space left on device" if error is Failure else None):
+                output.table(None, ["a"], [["1"]])

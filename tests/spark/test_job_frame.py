@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -152,7 +153,7 @@ def test_a_second_run_is_told_who_runs_and_one_after_a_kill_says_so_in_job_runs(
 
 
 SIGNALLED = """
-import os, signal, sys
+import os, signal, sys, threading
 from kafkalake.jobs import record as job_record
 from kafkalake.metadata.tables.job_tables import JobTable
 from test_job_frame import Touch, main
@@ -163,10 +164,19 @@ def send():
     if to_send:
         os.kill(os.getpid(), to_send.pop(0))
 
+def send_at_once():
+    numbers, to_send[:] = list(to_send), []
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    for each in numbers:
+        signal.pthread_kill(threading.get_ident(), each)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+
 class Signalled(Touch):
     def perform(self, run, step):
         if step.topic == "views" and point == "perform":
             send()
+        if step.topic == "views" and point == "perform, at once":
+            send_at_once()
         return super().perform(run, step)
 
 def append(self, rows, append=JobTable.append):
@@ -211,16 +221,22 @@ def test_a_run_that_is_killed_has_left_the_rows_of_its_steps(lake: WrittenLake) 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("first", "second", "status", "why"),
+    ("first", "second", "at", "status", "why"),
     [
-        (signal.SIGINT, signal.SIGTERM, 130, "ended by SIGINT"),  # Ctrl-C, and the schedule then ends its jobs
-        (signal.SIGTERM, signal.SIGTERM, -signal.SIGTERM, "ended by SIGTERM"),  # systemd, and the schedule
+        (
+            signal.SIGINT,
+            signal.SIGTERM,
+            "perform, at once",
+            130,
+            "ended by SIGINT",
+        ),  # Ctrl-C, and the schedule then ends its jobs
+        (signal.SIGTERM, signal.SIGTERM, "perform", -signal.SIGTERM, "ended by SIGTERM"),  # systemd, and the schedule
     ],
 )
 def test_a_run_that_a_signal_ends_records_that_and_has_its_exit_status(
-    lake: WrittenLake, first: int, second: int, status: int, why: str
+    lake: WrittenLake, first: int, second: int, at: str, status: int, why: str
 ) -> None:
-    ended = signalled(lake, first, second)
+    ended = signalled(lake, first, second, at=at)
     assert (ended.returncode, ended.stderr.splitlines()) == (status, [f"touch: {why}"])
     *steps, run = rows(lake)
     assert [row["topic"] for row in steps] == ["clicks", "orders"]
@@ -247,10 +263,20 @@ runpy.run_path("jobs/consume.py", run_name="__main__")
 
 
 @pytest.mark.process
-def test_a_run_whose_end_could_not_be_recorded_is_found_by_the_next(lake: WrittenLake) -> None:
-    """Ended by a third signal; by a full disk, twice; and killed once its end is recorded, which is known then."""
+def test_a_run_whose_end_could_not_be_recorded_is_found_by_the_next(
+    lake: WrittenLake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ended by a third signal; by a full disk, of the lock file or, twice, of the table; killed behind its record."""
     ended = signalled(lake, signal.SIGTERM, signal.SIGINT, signal.SIGTERM)
     assert ended.returncode == -signal.SIGTERM
+    lock = paths.job_lock_path(lake.path, "touch")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (lock.stat().st_size, limits[1]))
+    try:
+        assert main(Touch(), ["--lake", str(lake.path)]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert capsys.readouterr().err == f"touch: the lock file {lock} cannot be written: File too large\n"
     with pytest.MonkeyPatch.context() as patched:
 
         def full(self: JobTable, rows: pa.Table) -> int:

@@ -22,7 +22,7 @@ from kafkalake.jobs.arguments import number
 from kafkalake.jobs.consume.exact_frame import exact_frame
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.jobs.progress import require_shown, say, show
-from kafkalake.jobs.signals import ended_by_signals
+from kafkalake.jobs.signals import ended_by_signals, handle_again
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.positions import to_json
 from kafkalake.reader.read_options import parse_options
@@ -79,6 +79,7 @@ def _run(parsed: argparse.Namespace) -> int:
         known = parse_options(options)  # before a JVM is started in vain
         _check(parsed)
         spark = session(app_name=f"consume {parsed.topic or parsed.pattern}")
+        handle_again()
         columns = [name.strip() for name in parsed.columns.split(",")] if parsed.columns else []
         if known.group is not None:
             from kafkalake.jobs.consume.loop import consume_as_group

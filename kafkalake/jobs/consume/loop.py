@@ -23,7 +23,7 @@ from kafkalake.jobs.consume.consumption import Batch, Consumption
 from kafkalake.jobs.frame import Done, Step
 from kafkalake.jobs.progress import print_table, require_shown, say, show
 from kafkalake.jobs.record import JobRecord
-from kafkalake.jobs.signals import raise_signal
+from kafkalake.jobs.signals import end_run
 from kafkalake.reader.read_options import ReadOptions
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _naming_the_end_of(spark: SparkSession, told: _Told) -> Iterator[None]:
         if _is_running(spark):
             raise
         if told.is_set():
-            raise_signal(told.number)
+            end_run(told.number)
         raise LakeError(_SPARK_HAS_ENDED) from error
 
 
@@ -121,7 +121,7 @@ def _until_told() -> Iterator[_Told]:
 
     def tell(number: int, frame: FrameType | None) -> None:
         if told.is_set():
-            raise_signal(number)
+            end_run(number)
         told.number = number
         told.set()
         with contextlib.suppress(RuntimeError):  # it came while a line was being printed
