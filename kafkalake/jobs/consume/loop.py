@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK_S = 1.0
-_SPARK_HAS_ENDED = "Spark has ended; the next run goes on where this one was"
 
 
 class _Told(threading.Event):
@@ -81,26 +80,28 @@ def _wait(told: _Told, seconds: float, spark: SparkSession) -> None:
     """Wait so long, or until `told` is set. Raise `LakeError` if Spark ends: nothing else of an idle stream needs it."""
     deadline = time.monotonic() + seconds
     while not told.wait(min(max(deadline - time.monotonic(), 0), _LOOK_S)):
-        if not _is_running(spark):
-            raise LakeError(_SPARK_HAS_ENDED)
+        _require_running(spark, told)
         if time.monotonic() >= deadline:
             return
 
 
 @contextlib.contextmanager
 def _naming_the_end_of(spark: SparkSession, told: _Told) -> Iterator[None]:
-    """Raise `LakeError` for an error that comes from the end of Spark, of which it says nothing.
-
-    Where a signal has ended both, as systemd's does, it is raised.
-    """
+    """Raise `LakeError` for an error that comes from the end of Spark, of which it says nothing."""
     try:
         yield
-    except (PySparkException, Py4JError, OSError) as error:
-        if _is_running(spark):
-            raise
-        if told.is_set():
-            end_run(told.number)
-        raise LakeError(_SPARK_HAS_ENDED) from error
+    except (PySparkException, Py4JError, OSError):
+        _require_running(spark, told)
+        raise
+
+
+def _require_running(spark: SparkSession, told: _Told) -> None:
+    """Raise `LakeError` if Spark has ended, or the signal if one has ended both, as systemd's does."""
+    if _is_running(spark):
+        return
+    if told.is_set():
+        end_run(told.number)
+    raise LakeError("Spark has ended; the next run goes on where this one was")
 
 
 def _is_running(spark: SparkSession) -> bool:
