@@ -7,7 +7,8 @@ import concurrent.futures
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from kafka_reference import Kafkalake, create_topic, topic_name
 from staged_jobs import TIMEOUT_S, addresses, append, consumed, describe, numbered, stage
 from waiting import wait_until
 
+from kafkalake.broker.staged.commits import CommitFiles, Committed, UnderWay
 from kafkalake.broker.staged.request import AppendRequest, StagedFile
 from kafkalake.broker.staged.service import RUNS_MAX, StagedAppendResult, StagedAppends
 from kafkalake.client.staged_append import ask_once, ask_until
@@ -33,7 +35,7 @@ from kafkalake.errors import (
 )
 from kafkalake.metadata.identity import known_cluster_id
 from kafkalake.storage.files import REAL_FILES
-from kafkalake.storage.staging import staging_path
+from kafkalake.storage.staging import commits_path, staging_path
 from kafkalake.wire.staged_append import API_KEY, body_of_request, decode_response, encode_request
 
 pytestmark = pytest.mark.process
@@ -89,6 +91,22 @@ def test_a_client_that_goes_away_does_not_stop_what_it_asked_for(broker: Kafkala
     assert count(broker, clicks) == 3_000
 
 
+def staged_host() -> Any:
+    """A broker that coordinates everything."""
+
+    async def run_blocking(work: Callable[[], Any]) -> Any:
+        return work()
+
+    async def make_ready() -> None: ...
+
+    transactions = SimpleNamespace(
+        coordinator_elsewhere=lambda transactional_id: None,
+        epoch_of=lambda transactional_id: 0,
+        journal=SimpleNamespace(make_ready=make_ready),
+    )
+    return SimpleNamespace(run_blocking=run_blocking, transactions=transactions)
+
+
 def test_two_jobs_append_at_a_time_and_a_third_waits_for_its_turn(tmp_path: Path) -> None:
     begun: list[str] = []
 
@@ -106,18 +124,7 @@ def test_two_jobs_append_at_a_time_and_a_third_waits_for_its_turn(tmp_path: Path
                 await released.wait()
                 return StagedAppendResult(request.records, again=False, version=request.version)
 
-        async def run_blocking(work: Any) -> Any:
-            return work()
-
-        async def make_ready() -> None: ...
-
-        here = SimpleNamespace(
-            coordinator_elsewhere=lambda transactional_id: None,
-            epoch_of=lambda transactional_id: 0,
-            journal=SimpleNamespace(make_ready=make_ready),
-        )
-        host: Any = SimpleNamespace(run_blocking=run_blocking, transactions=here)
-        appends = Held(host, tmp_path, REAL_FILES)
+        appends = Held(staged_host(), tmp_path, REAL_FILES)
         jobs = [f"job-{number}" for number in range(RUNS_MAX + 1)]
         file = StagedFile("f", 1, 1, 100)
         requests = [AppendRequest(job, 0, "d", (("t", "i"),), ((0, 0),), (file,)) for job in jobs]
@@ -130,6 +137,46 @@ def test_two_jobs_append_at_a_time_and_a_third_waits_for_its_turn(tmp_path: Path
         released.set()
         assert [each.records for each in await asyncio.gather(*running)] == [100] * len(jobs)
         assert begun == jobs
+
+    asyncio.run(check())
+
+
+def test_a_commit_that_cannot_be_settled_holds_up_its_own_job_alone(tmp_path: Path) -> None:
+    ended: list[str] = []
+
+    async def check() -> None:
+        released, begun = asyncio.Event(), asyncio.Event()
+
+        class Held(StagedAppends):
+            async def _settle(self, committed: Committed, epoch: int) -> Committed:
+                if committed.under_way is not None:
+                    begun.set()
+                    await released.wait()
+                return replace(committed, under_way=None)
+
+            def _check(self, request: AppendRequest) -> Any:
+                return {}
+
+            async def _append(
+                self, request: AppendRequest, committed: Committed, partitions: Any, epoch: int
+            ) -> StagedAppendResult:
+                ended.append(request.application)
+                return StagedAppendResult(request.records, again=False, version=request.version)
+
+        CommitFiles(commits_path(tmp_path), REAL_FILES).save(Committed("stuck", 0, 1, UnderWay(1, 7, 0, 1)), 0)
+        appends = Held(staged_host(), tmp_path, REAL_FILES)
+        appends.recover()
+        await begun.wait()
+        file = StagedFile("f", 1, 1, 100)
+        stuck, other = (AppendRequest(job, 2, "d", (("t", "i"),), ((0, 0),), (file,)) for job in ("stuck", "other"))
+        held = asyncio.ensure_future(appends.append(stuck))
+        await appends.append(other)
+        assert ended == ["other"]
+        appends.recover()
+        released.set()
+        await held
+        assert ended == ["other", "stuck"]
+        appends.stop()
 
     asyncio.run(check())
 

@@ -95,6 +95,8 @@ class StagedAppends:
         self._turns = asyncio.Semaphore(RUNS_MAX)
         self._recovery: asyncio.Task[None] | None = None
         self._recovers_again = False
+        self._settling: tuple[str, asyncio.Task[None]] | None = None
+        """The application that the recovery is at."""
         self._stopped = False
 
     @property
@@ -121,7 +123,8 @@ class StagedAppends:
     def stop(self) -> None:
         """Cancel running appends when the broker stops. Their jobs get a retriable error."""
         self._stopped = True
-        for task in [self._recovery, *(task for _, task in self._runs.values())]:
+        settling = [] if self._settling is None else [self._settling[1]]
+        for task in [self._recovery, *settling, *(task for _, task in self._runs.values())]:
             if task is not None:
                 task.cancel()
 
@@ -154,8 +157,8 @@ class StagedAppends:
             del running, task  # breaks the reference cycle of the task's error and this frame
 
     async def _run(self, request: AppendRequest) -> StagedAppendResult:
-        if self._recovery is not None:
-            await asyncio.wait([self._recovery])
+        if self._settling is not None and self._settling[0] == request.application:
+            await asyncio.wait([self._settling[1]])
         elsewhere = self.coordinator_elsewhere(request.application)
         if elsewhere is not None:
             raise NotCoordinatorError(f"broker {elsewhere} appends what {request.application} has staged")
@@ -260,7 +263,9 @@ class StagedAppends:
             for application in await self._host.run_blocking(self._files.unfinished):
                 # A request that is running settles what is under way itself, or has it under way.
                 if application not in self._runs and self.coordinator_elsewhere(application) is None:
-                    await self._recover_one(application)
+                    self._settling = application, asyncio.ensure_future(self._recover_one(application))
+                    await asyncio.wait([self._settling[1]])
+                    self._settling = None
 
     async def _recover_one(self, application: str) -> None:
         try:
