@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from waiting import wait_until
+
+_OF_AN_ELECTION = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
+"""What a broker says that has heard of an election before the client; librdkafka does not call it retriable."""
+
+
+def may_pass(error: KafkaException) -> bool:
+    """Return whether offsets are to be asked for again after an error."""
+    return bool(error.args[0].retriable()) or error.args[0].code() in _OF_AN_ELECTION
 
 
 def watermarks(consumer: Consumer, topic: str, partition: int, timeout_s: float = 60.0) -> tuple[int, int]:
@@ -16,7 +24,7 @@ def watermarks(consumer: Consumer, topic: str, partition: int, timeout_s: float 
             where = TopicPartition(topic, partition)
             found.append(consumer.get_watermark_offsets(where, timeout=timeout_s, cached=False))
         except KafkaException as error:
-            if not error.args[0].retriable():
+            if not may_pass(error):
                 raise
             faults.append(error)
         return bool(found)

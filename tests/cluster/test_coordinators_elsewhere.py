@@ -15,7 +15,7 @@ from contract.wire_client import WireClient
 from kafka_reference import BROKERS, Cluster, Kafkalake, kafkalake_cluster, topic_name
 from staged_jobs import addresses, append, consumed, describe, numbered, stage, wait_for_settled
 from waiting import wait_until
-from watermarks import watermarks
+from watermarks import may_pass, watermarks
 
 from kafkalake.broker.staged.service import TRANSACTIONAL_ID_PREFIX, StagedFaultPoint
 from kafkalake.broker.transactions.fault_points import KILL_AT
@@ -83,7 +83,7 @@ def offsets(cluster: Cluster, topic: str, spec: OffsetSpec, level: IsolationLeve
     try:
         return [found[each].result(20).offset for each in asked]
     except KafkaException as error:
-        if not error.args[0].retriable():
+        if not may_pass(error):
             raise
         return []
 

@@ -193,8 +193,7 @@ def test_each_table_is_committed_once_an_interval_under_load_and_not_at_all_with
         before_now, idle = idle, [len(commit_times(lake, name)) for name in TABLES]
         return before_now == idle
 
-    wait_until(is_idle, timeout_s=TIMEOUT_S)
-    assert is_idle()
+    wait_until(lambda: is_idle() and is_idle(), timeout_s=TIMEOUT_S)  # what is late on a busy machine comes in between
 
 
 CONTROLLERS = [PublishPoint.COMMITTED, *(each for each in PublishPoint if each is not PublishPoint.COMMITTED)]
