@@ -6,6 +6,7 @@ Faults are set by call count, so that a run can be repeated with the fault one c
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -94,3 +95,18 @@ class ActsAtOpening(RealFiles):
             return opened
         act()
         return super().open(path, write=write, create=create)
+
+
+class ActsInSync(FaultyFiles):
+    """Files of which the next fsync of one with `name` calls `act` first, and then fails if it is to."""
+
+    def __init__(self, name: str = "") -> None:
+        super().__init__()
+        self.name = name
+        self.act: Callable[[], object] | None = None
+
+    def sync(self, descriptor: int) -> None:
+        if self.act is not None and os.readlink(f"/proc/self/fd/{descriptor}").endswith(self.name):
+            act, self.act = self.act, None
+            act()
+        super().sync(descriptor)

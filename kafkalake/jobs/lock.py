@@ -17,6 +17,7 @@ from kafkalake import __version__
 from kafkalake.errors import LakeError
 from kafkalake.metadata import paths
 from kafkalake.metadata.lock_file import open_lock_file, try_flock
+from kafkalake.storage.files import REAL_FILES, write_all
 
 _UNRECORDED_MAX = 100
 """Runs that are kept to be recorded, where `job_runs` cannot be written for long."""
@@ -82,9 +83,7 @@ def _write(path: Path, descriptor: int, runs: Sequence[LockHolder]) -> None:
     """Write the runs. Those that the file begins with stay in it where that fails, such as on a full disk."""
     content = "".join(json.dumps(asdict(run)) + "\n" for run in runs).encode()
     try:
-        written = 0
-        while written < len(content):
-            written += os.pwrite(descriptor, content[written:], written)
-        os.ftruncate(descriptor, len(content))
+        write_all(REAL_FILES, descriptor, content, 0)
+        REAL_FILES.truncate(descriptor, len(content))
     except OSError as error:
         raise LakeError(f"the lock file {path} cannot be written: {error.strerror}") from error

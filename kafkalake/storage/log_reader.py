@@ -174,30 +174,24 @@ class LogReader:
         offsets without records are skipped.
         Raise OffsetOutOfRangeError if `offset` is outside the log, CorruptSegmentError on damage, KafkaStorageError if I/O fails.
         """
-        access, state = self._access, self._state
-        access.check_open()
-        end_offset = min(state.log_end_offset, state.high_watermark if end_offset is None else end_offset)
-        if not state.log_start_offset <= offset <= state.log_end_offset:
-            raise state.out_of_range(offset)
-        if offset >= end_offset:
-            return no_messages()
-        listing = self.listing
-        try:
-            messages = self._segments.listed.read(offset, max_bytes, end_offset)
+        state = self._state
+
+        def read() -> MessageSet:
+            end = min(state.log_end_offset, state.high_watermark if end_offset is None else end_offset)
+            if not state.log_start_offset <= offset <= state.log_end_offset:
+                raise state.out_of_range(offset)
+            if offset >= end:
+                return no_messages()
+            messages = self._segments.listed.read(offset, max_bytes, end)
             # Compaction may leave long ranges without records. Consumers give up after many empty responses (librdkafka
             # reports a message that is too large), so read on until there are records.
             for _ in range(_EMPTY_READS_MAX):
-                if messages.next_offset >= end_offset or not is_empty(messages):
+                if messages.next_offset >= end or not is_empty(messages):
                     break
-                messages = self._segments.listed.read(messages.next_offset, max_bytes, end_offset)
-            access.check_open()  # if closed meanwhile, the files may belong to another topic
+                messages = self._segments.listed.read(messages.next_offset, max_bytes, end)
             return messages
-        except (OSError, CorruptSegmentError) as error:
-            if self.listing is not listing:
-                return self.read(offset, max_bytes, end_offset)
-            if isinstance(error, OSError):
-                raise storage_error(access.directory, "read", error) from error
-            raise
+
+        return self._read(read)
 
     def scan(self, offset: int, end_offset: int, columns: int) -> Iterator[MessageSet]:
         """Yield whole messages that overlap offsets [offset, end_offset), verified in the columns of the bit mask `columns` only.
@@ -320,7 +314,7 @@ class LogReader:
             self._access.check_open()
             try:
                 found = read()
-                self._access.check_open()
+                self._access.check_open()  # if closed meanwhile, the files may belong to another topic
                 return found
             except (OSError, CorruptSegmentError) as error:
                 if self.listing is not listing:

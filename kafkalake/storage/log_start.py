@@ -96,9 +96,8 @@ class LogStart:
                 access.files.sync(moved.state.descriptor)
                 self._to_disk.carry_out(moved.durability, moved.names)  # the first time, also the name of `state`
         except KafkaStorageError:
-            with (
-                access.lock
-            ):  # a flush that has failed meanwhile may have reloaded the log, without what was before its start
+            # A flush that has failed meanwhile may have reloaded the log, without what was before its start.
+            with access.lock:
                 state.take_back_start(max(moved.before, self._segments.listed.begin(state.log_end_offset)))
             raise
         with access.lock:

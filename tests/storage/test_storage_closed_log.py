@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from faulty_files import FaultyFiles
+from faulty_files import ActsInSync, FaultyFiles
 from manual_clock import ManualClock
 from partition_logs import accepted, append, open_log, read_all
 from record_batches import simple_batch
@@ -231,23 +231,9 @@ def test_a_late_unlink_of_a_deleted_log_spares_the_next_one(tmp_path: Path) -> N
     assert (tmp_path / "t-0" / f"{0:020d}.arrow").exists()
 
 
-class ActingSync(FaultyFiles):
-    """Files of which one sync fails, after `meanwhile`, once that is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.meanwhile: Callable[[], None] | None = None
-
-    def sync(self, descriptor: int) -> None:
-        if (meanwhile := self.meanwhile) is not None:
-            self.meanwhile, self.failing_syncs = None, 1
-            meanwhile()
-        super().sync(descriptor)
-
-
 def test_a_flush_that_fails_after_its_log_was_discarded_leaves_the_state_of_the_next_topic(tmp_path: Path) -> None:
     """That of a follower is counted for what it discards, and would say so in `state`."""
-    directory, files = tmp_path / "t-0", ActingSync()
+    directory, files = tmp_path / "t-0", ActsInSync()
     old = open_log(directory, files=files, is_replicated=True)
     for value in (b"a", b"b", b"c"):
         append(old, simple_batch([value]))
@@ -257,8 +243,9 @@ def test_a_flush_that_fails_after_its_log_was_discarded_leaves_the_state_of_the_
         old.discard()
         directory.rename(tmp_path / "retired")
         append(open_log(directory, is_replicated=True), simple_batch([b"new"]))
+        files.failing_syncs = 1
 
-    files.meanwhile = replace
+    files.act = replace
     with pytest.raises(KafkaStorageError):
         old.flush(old.log_end_offset)
     state = read_state(directory)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from faulty_files import FaultyFiles
+from faulty_files import ActsInSync
 from partition_logs import open_log
 from record_batches import simple_batch
 
@@ -19,21 +18,7 @@ from kafkalake.storage.segment_names import DATA_SUFFIX
 from kafkalake.storage.state import read_state
 
 
-class _ActsInSync(FaultyFiles):
-    """Files whose next fsync of a segment calls `act`, and fails then if it is to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.act: Callable[[], object] | None = None
-
-    def sync(self, descriptor: int) -> None:
-        if self.act is not None and os.readlink(f"/proc/self/fd/{descriptor}").endswith(DATA_SUFFIX):
-            act, self.act = self.act, None
-            act()
-        super().sync(descriptor)
-
-
-def _opened(directory: Path, files: _ActsInSync, **config: object) -> Log:
+def _opened(directory: Path, files: ActsInSync, **config: object) -> Log:
     return open_log(directory, files=files, segment_bytes=4_000, flush_messages=1, **config)
 
 
@@ -42,7 +27,7 @@ def _append(log: Log, records: int) -> None:
         log.append([simple_batch([b"x" * 100])], 0)
 
 
-def _sealed(directory: Path, files: _ActsInSync) -> Log:
+def _sealed(directory: Path, files: ActsInSync) -> Log:
     """A log with sealed segments, none of whose records is forced or acknowledged."""
     log = _opened(directory, files)
     _append(log, 20)
@@ -65,7 +50,7 @@ def _in_thread(work: Callable[[], object]) -> threading.Thread:
 
 def test_what_the_fsync_of_sealed_segments_has_not_forced_is_not_acknowledged_by_the_next_one(tmp_path: Path) -> None:
     """It succeeds without what the kernel has dropped."""
-    files = _ActsInSync()
+    files = ActsInSync(DATA_SUFFIX)
     log = _sealed(tmp_path, files)
     files.failing_syncs = 1
     with pytest.raises(KafkaStorageError):
@@ -79,7 +64,7 @@ def test_what_the_fsync_of_sealed_segments_has_not_forced_is_not_acknowledged_by
 
 
 def test_what_it_has_not_forced_is_not_acknowledged_either_if_it_cannot_be_discarded_at_once(tmp_path: Path) -> None:
-    files = _ActsInSync()
+    files = ActsInSync(DATA_SUFFIX)
     log = _sealed(tmp_path, files)
     files.fail_at_call = 0
     with pytest.raises(KafkaStorageError):
@@ -98,7 +83,7 @@ def test_of_two_threads_the_second_waits_for_the_error_of_the_first(
     tmp_path: Path, first: Callable[[Log], None], second: Callable[[Log], None]
 ) -> None:
     """The kernel reports it to one of them."""
-    files = _ActsInSync()
+    files = ActsInSync(DATA_SUFFIX)
     log = _sealed(tmp_path, files)
     threads: list[threading.Thread] = []
     forced: list[int] = []
@@ -120,7 +105,7 @@ def test_of_two_threads_the_second_waits_for_the_error_of_the_first(
 
 def test_records_appended_beside_two_flushes_are_counted_once(tmp_path: Path) -> None:
     """The records of the second one included those of the first: taken off twice, later ones seemed forced."""
-    files = _ActsInSync()
+    files = ActsInSync(DATA_SUFFIX)
     log = _sealed(tmp_path, files)
     threads: list[threading.Thread] = []
 
@@ -136,7 +121,7 @@ def test_records_appended_beside_two_flushes_are_counted_once(tmp_path: Path) ->
 
 def test_a_failed_fsync_counts_also_if_the_log_is_truncated_meanwhile(tmp_path: Path) -> None:
     """What is left of the records was not forced."""
-    files = _ActsInSync()
+    files = ActsInSync(DATA_SUFFIX)
     log = _sealed(tmp_path, files)
     log.advance_high_watermark(10)
 
