@@ -13,6 +13,7 @@ their brokers wrote to stderr.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -76,11 +77,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuse to go on where pytest-xdist does not see the groups: each worker would start a Spark session and an Apache Kafka."""
+    """Refuse to go on where pytest-xdist does not see the groups: each worker would start a Spark session and an Apache Kafka.
+
+    What was collected stays to the end: no garbage collection need look at it again.
+    """
     if session.items and hasattr(session.config, "workerinput") and session.config.getvalue("loadgroup"):
         ungrouped = next((item.nodeid for item in session.items if "@" not in item.nodeid.rpartition("::")[2]), None)
         if ungrouped is not None:
             raise pytest.UsageError(f"pytest-xdist does not know the group of {ungrouped}: the versions do not fit")
+    gc.collect()
+    gc.freeze()
 
 
 def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:

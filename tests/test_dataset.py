@@ -166,6 +166,7 @@ def test_a_filter_leaves_most_of_the_topic_unread(
     assert sum(bytes_read) < whole / 2
 
 
+@pytest.mark.exhaustive
 def test_json_values_become_columns_and_bad_ones_null(tmp_path: Path) -> None:
     lake = WrittenLake(tmp_path / "lake")
     lake.create("flights")
@@ -353,16 +354,19 @@ class TestLostRecords:
         lake.publish()
         return lake.path
 
+    @pytest.mark.exhaustive
     def test_a_query_that_needs_them_names_them(self, lake: Path) -> None:
         with pytest.raises(RecordsLostError, match="clicks-0: offsets 90 to 99"):
             topic_dataset(lake, "clicks").to_table()
 
+    @pytest.mark.exhaustive
     def test_one_that_does_not_is_answered(self, lake: Path) -> None:
         dataset = topic_dataset(lake, "clicks")
         assert dataset.to_table(filter=ds.field("offset") < 90).num_rows == 90
         assert dataset.to_table(filter=ds.field("offset") >= 100).num_rows == 1
         assert topic_dataset(lake, "clicks", ending_offsets='{"clicks": {"0": 90}}').count_rows() == 90
 
+    @pytest.mark.exhaustive
     def test_they_are_passed_over_where_that_is_asked_for(self, lake: Path) -> None:
         table = topic_dataset(lake, "clicks", fail_on_data_loss=False).to_table(columns=["offset"])
         assert table.column("offset").to_pylist() == [*range(90), 100]

@@ -7,7 +7,7 @@
     spark     a Spark session                                           the fixture `spark`, or the file's marker
 
 A file says its tier (`pytestmark = pytest.mark.process`) where no fixture tells it. A unit test that starts a process fails, so the
-tier of a test cannot be wrong unnoticed. Unit tests that take a quarter of a second or more, because they try every
+tier of a test cannot be wrong unnoticed. Unit tests that take a tenth of a second or more, because they try every
 byte, or hundreds of examples, or start a node in this process, or commit to Delta tables, are also `exhaustive`:
 `scripts/test --fast` leaves them out.
 """
@@ -39,6 +39,7 @@ _TIER_OF_FIXTURE = {
 }
 _TIER_OF_DIRECTORY = {"contract": "process", "interop": "process", "faults": "process"}
 _TIER_IN_FILE = re.compile(rf"^pytestmark = .*\bpytest\.mark\.({'|'.join(TIERS)})\b", re.MULTILINE)
+_EXHAUSTIVE_FILE = re.compile(r"^pytestmark = .*\bpytest\.mark\.exhaustive\b", re.MULTILINE)
 _unit_test: str | None = None
 
 
@@ -73,8 +74,9 @@ def may_have_tests(path: Path, markers: str) -> bool:
         return True
     selects = Expression.compile(markers).evaluate
     tiers = TIERS[TIERS.index(tier_of_file(path)) :]
+    known = {"exhaustive"} if _EXHAUSTIVE_FILE.search(path.read_text()) else set()
     return any(
-        selects(lambda name, tier=tier, others=others, **_: name == tier or (name not in TIERS and others))
+        selects(lambda name, tier=tier, others=others, **_: name in {tier, *known} or (name not in TIERS and others))
         for tier, others in product(tiers, (False, True))
     )
 

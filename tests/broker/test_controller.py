@@ -16,6 +16,7 @@ from kafkalake.cluster.partition_changes import ANY_EPOCH, IsrChange, IsrState, 
 from kafkalake.errors import KafkaStorageError, NotControllerError, RequestTimedOutError, StaleBrokerEpochError
 
 
+@pytest.mark.exhaustive
 def test_a_change_that_the_store_holds_up_is_not_waited_for_and_comes_into_force_later() -> None:
     async def run() -> None:
         term = Term(timeout_ms=50)

@@ -449,6 +449,7 @@ def test_a_log_that_is_no_prefix_of_its_leaders_is_copied_again_once_it_may_not_
     run(test)
 
 
+@pytest.mark.exhaustive
 def test_a_log_is_refilled_twice_in_an_epoch_at_most(tmp_path: Path) -> None:
     async def test() -> None:
         pairs = ReplicaPairs(tmp_path)
@@ -474,6 +475,7 @@ def test_a_log_is_refilled_twice_in_an_epoch_at_most(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_there", [False, True])
 def test_segments_that_were_rewritten_later_are_taken_while_records_are_fetched(tmp_path: Path, is_there: bool) -> None:
     """Copied from the leader, or already there if a job wrote into the directory of this replica when it led."""

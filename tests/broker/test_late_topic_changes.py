@@ -137,6 +137,7 @@ def test_a_late_change_of_a_deposed_controller_is_refused(tmp_path: Path, late: 
     asyncio.run(run())
 
 
+@pytest.mark.exhaustive
 def test_a_late_cleanup_of_a_deposed_controller_is_refused(tmp_path: Path) -> None:
     """It has read the row of a creation that did not end, which its successor has made a topic since, and is about to delete it."""
 
@@ -155,6 +156,7 @@ def test_a_late_cleanup_of_a_deposed_controller_is_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("late", CHANGES.values(), ids=list(CHANGES))
+@pytest.mark.exhaustive
 def test_a_late_change_before_the_successor_has_read_the_rows_is_seen_by_it(tmp_path: Path, late: Change) -> None:
     async def run() -> None:
         first = Broker(tmp_path)
@@ -186,6 +188,7 @@ def test_a_late_change_before_the_successor_has_read_the_rows_is_seen_by_it(tmp_
     asyncio.run(run())
 
 
+@pytest.mark.exhaustive
 def test_a_term_claims_the_table_once(tmp_path: Path) -> None:
     async def run() -> None:
         broker = Broker(tmp_path)

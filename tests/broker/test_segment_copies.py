@@ -118,6 +118,7 @@ class Copied:
         assert not self.pairs.failed
 
 
+@pytest.mark.exhaustive
 def test_two_parts_are_asked_for_at_a_time_and_the_next_segment_while_one_is_verified(tmp_path: Path) -> None:
     async def test() -> None:
         copied = Copied(tmp_path)
@@ -134,6 +135,7 @@ def test_two_parts_are_asked_for_at_a_time_and_the_next_segment_while_one_is_ver
     run(test)
 
 
+@pytest.mark.exhaustive
 def test_a_copied_segment_is_forced_before_the_leader_hears_of_it(tmp_path: Path) -> None:
     """Where each record is: the leader counts it for the high watermark."""
 
@@ -155,6 +157,7 @@ def test_a_copied_segment_is_forced_before_the_leader_hears_of_it(tmp_path: Path
     run(test)
 
 
+@pytest.mark.exhaustive
 def test_a_replica_that_loses_what_its_leader_counts_with_a_copied_segment_is_offline(tmp_path: Path) -> None:
     """The flush after the second segment fails, of which nothing before was forced."""
 
@@ -173,6 +176,7 @@ def test_a_replica_that_loses_what_its_leader_counts_with_a_copied_segment_is_of
     run(test)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("error", [ConnectionLostError, MemoryError])
 def test_parts_that_fail_while_two_are_asked_for_are_asked_for_again_however_often(
     tmp_path: Path, error: type[Exception]
@@ -190,6 +194,7 @@ def test_parts_that_fail_while_two_are_asked_for_are_asked_for_again_however_oft
     run(test)
 
 
+@pytest.mark.exhaustive
 def test_a_failure_of_what_is_copied_ahead_delays_nothing(tmp_path: Path) -> None:
     async def test() -> None:
         copied = Copied(tmp_path)
@@ -204,6 +209,7 @@ def test_a_failure_of_what_is_copied_ahead_delays_nothing(tmp_path: Path) -> Non
     run(test)
 
 
+@pytest.mark.exhaustive
 def test_parts_shorter_than_asked_for_leave_no_gap(tmp_path: Path) -> None:
     async def test() -> None:
         copied = Copied(tmp_path)
@@ -216,6 +222,7 @@ def test_parts_shorter_than_asked_for_leave_no_gap(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.exhaustive
 def test_a_segment_that_is_another_one_between_two_parts_is_copied_anew(tmp_path: Path) -> None:
     async def test() -> None:
         copied = Copied(tmp_path)
@@ -231,6 +238,7 @@ def test_a_segment_that_is_another_one_between_two_parts_is_copied_anew(tmp_path
     run(test)
 
 
+@pytest.mark.exhaustive
 def test_a_segment_that_retention_removes_between_two_parts_is_left_behind(tmp_path: Path) -> None:
     async def test() -> None:
         copied = Copied(tmp_path)
@@ -254,6 +262,7 @@ def test_a_segment_copied_ahead_that_is_fetched_by_messages_leaves_no_file(tmp_p
     run(test)
 
 
+@pytest.mark.exhaustive
 def test_a_stop_between_two_parts_leaves_nothing_behind(tmp_path: Path) -> None:
     async def test() -> None:
         copied = Copied(tmp_path)

@@ -86,6 +86,7 @@ def test_what_waits_is_described_by_target_and_by_id(kafkalake: Run, lake: Delay
     ]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_a_typo_is_answered_with_what_there_is(kafkalake: Run, lake: DelayedLake) -> None:
     wrong = kafkalake("delayed", "list", "order", "--lake", str(lake.path))
     assert (wrong.code, wrong.stderr) == (1, "error: topic 'order' does not exist; did you mean 'orders'?\n")

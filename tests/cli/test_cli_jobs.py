@@ -42,6 +42,7 @@ def test_every_job_that_is_listed_can_be_loaded(capfd: pytest.CaptureFixture[str
         assert callable(entry.main())
 
 
+@pytest.mark.exhaustive
 def test_the_exit_status_is_the_jobs(lake: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["jobs", "run", "retention", "--lake", str(lake), "--dry-run"]) == 0
     assert "0 steps would be done" in capfd.readouterr().out

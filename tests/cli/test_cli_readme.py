@@ -36,6 +36,7 @@ def parse(arguments: list[str]) -> None:
         _, command, arguments = command.resolve_command(context, [*context._protected_args, *context.args])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_of_the_readme_is_one(line: str) -> None:
     parse([word for word in shlex.split(line, comments=True)[1:] if word != "&"])

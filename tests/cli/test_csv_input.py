@@ -127,6 +127,7 @@ def times(path: Path, bad: BadLines, from_line: int = 1) -> list[int]:
     return found
 
 
+@pytest.mark.exhaustive
 def test_a_row_whose_time_is_none_is_an_invalid_row(file: Path, tmp_path: Path) -> None:
     """Among rows that are invalid for other reasons, in the order of the file."""
     file.write_text("at,b\n1000,x\nsoon,y\n3\n1970-01-01 00:00:04,x\ninfinity,z\n1970/01/01 00:00:05,x\n-6,x\n")
@@ -161,6 +162,7 @@ def test_reading_stops_at_a_row_whose_time_is_none_and_goes_on_there(
         assert times(file, BadLines(SKIP), from_line=3) == [4_000]
 
 
+@pytest.mark.exhaustive
 def test_a_row_that_the_topics_schema_does_not_take_is_an_invalid_row(file: Path, tmp_path: Path) -> None:
     parts = [{"name": "name", "type": "string"}, {"name": "ms", "type": "int"}]
     schema = json.dumps({"type": "record", "name": "row", "fields": parts})
@@ -230,6 +232,7 @@ def test_any_file_is_read_as_the_csv_module_reads_it_or_refused(file: Path) -> N
     assert refused > 100
 
 
+@pytest.mark.exhaustive
 def test_each_row_is_encoded_once(file: Path) -> None:
     schema = json.dumps({"type": "record", "name": "row", "fields": [{"name": "_name", "type": "string"}]})
     topic = topic_values({"value.format": "avro", "value.schema": schema})

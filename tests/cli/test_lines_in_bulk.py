@@ -52,6 +52,7 @@ def printed(values: pa.Array, end: str) -> bytes:
     return text_formatter(TextProperties(line_separator=end))(ConsumedRecords(0, records, "CreateTime"))
 
 
+@pytest.mark.exhaustive
 def test_values_are_printed_as_one_by_one() -> None:
     random = Random(5)
     for _ in range(CASES):

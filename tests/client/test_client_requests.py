@@ -289,6 +289,7 @@ SAMPLES |= {f"Fetch-{version}": _BY_ID for version in range(13, 18)}
 APIS = [value for value in vars(requests).values() if isinstance(value, ClientApi)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("api", "version"),
     [

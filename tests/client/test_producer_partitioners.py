@@ -140,6 +140,7 @@ def test_an_unknown_serializer_is_refused() -> None:
         SimulatedProducer(parts={"value_serializer": "protobuf"})
 
 
+@pytest.mark.exhaustive
 def test_a_round_robin_over_any_number_of_topics_remembers_so_many_and_spreads_all() -> None:
     turns, topics, partitions = RoundRobinPartitioner(), 12_001, range(4)
     found = [

@@ -117,6 +117,7 @@ def complaint(case: Case, error: Exception | None) -> list[str]:
     return [] if is_clear else [f"{case}: {error!r} of {frame}"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("client", [kafkalake.Producer, kafkalake.Consumer, kafkalake.Admin])
 def test_wrong_arguments_of_clients(client: Callable[..., Any]) -> None:
     complaints: list[str] = []

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from random import Random
 from uuid import UUID
 
+import pytest
 from cluster_images import check_next, incarnation
 from examples import examples
 from hypothesis import strategies as st
@@ -203,5 +204,6 @@ class Events(RuleBasedStateMachine):
         return [(each, index) for each, known in sorted(self.image.partitions.items()) for index in range(len(known))]
 
 
+@pytest.mark.exhaustive
 def test_every_image_follows_the_one_before() -> None:
     run_state_machine_as_test(Events, settings=examples(60, stateful_step_count=40))  # type: ignore[no-untyped-call]

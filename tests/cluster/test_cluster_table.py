@@ -24,6 +24,8 @@ from kafkalake.metadata.paths import CLUSTER, table_path
 from kafkalake.metadata.tables.cluster_rows import BUCKETS, changed_parts, with_parts
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable
 
+pytestmark = pytest.mark.exhaustive
+
 EMPTY = ClusterImage("")
 
 
@@ -98,7 +100,6 @@ def test_nothing_is_parsed_or_listed_when_nothing_has_changed(lake: Path, monkey
     assert store.load_newer(0) is first
 
 
-@pytest.mark.exhaustive
 def test_a_reader_whose_next_entries_have_expired_still_catches_up(lake: Path) -> None:
     store = DeltaMetadataStore(lake).control_store
     store.commit(following(EMPTY))
@@ -121,7 +122,6 @@ def test_a_lake_that_is_only_read_may_have_no_such_table(lake: Path) -> None:
     assert DeltaMetadataStore(lake).control_store.load() == EMPTY
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("left", [0, 40, -1])
 def test_a_torn_last_commit_is_set_aside(lake: Path, left: int) -> None:
     images = committed(lake, 3)
@@ -133,7 +133,6 @@ def test_a_torn_last_commit_is_set_aside(lake: Path, left: int) -> None:
     assert DeltaMetadataStore(lake).control_store.load() == images[3]
 
 
-@pytest.mark.exhaustive
 def test_a_commit_with_a_torn_file_is_set_aside(lake: Path) -> None:
     images = committed(lake, 3)
     store = DeltaMetadataStore(lake)
@@ -160,7 +159,6 @@ def test_a_file_that_cannot_be_read_is_reported(lake: Path) -> None:
         store.load()
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(6))
 def test_an_image_that_was_loaded_outlives_a_loss_of_power(lake: Path, seed: int) -> None:
     disk = ForgetfulDisk(lake, lake.parent / "aside")

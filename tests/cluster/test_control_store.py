@@ -18,6 +18,8 @@ from kafkalake.errors import KafkaStorageError, StaleImageError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable
 
+pytestmark = pytest.mark.exhaustive
+
 EMPTY = ClusterImage("")
 NOTHING: Callable[[], None] = lambda: None  # noqa: E731
 
@@ -85,7 +87,6 @@ def test_a_commit_is_loaded_by_all(tested: StoreOfTest) -> None:
     assert other.load_newer(2) is None  # of a version that was lost, say
 
 
-@pytest.mark.exhaustive
 def test_whatever_changes_is_loaded_by_who_followed_and_by_who_starts(tested: StoreOfTest) -> None:
     random = Random(7)
     store, other = tested.store(), tested.store()
@@ -97,7 +98,6 @@ def test_whatever_changes_is_loaded_by_who_followed_and_by_who_starts(tested: St
     assert tested.store().load() == image
 
 
-@pytest.mark.exhaustive
 def test_a_reader_catches_up_over_versions_that_it_never_saw(tested: StoreOfTest) -> None:
     random = Random(8)
     store, other = tested.store(), tested.store()
@@ -130,7 +130,6 @@ def test_a_commit_decided_before_that_of_another_broker_is_refused(tested: Store
     assert other.load().controller_id == 1
 
 
-@pytest.mark.exhaustive
 def test_of_writers_at_once_one_makes_each_version(tested: StoreOfTest) -> None:
     made: list[int] = []
 
@@ -181,7 +180,6 @@ def test_a_commit_that_was_written_though_it_failed_is_found(tested: StoreOfTest
     store.commit(following(image, controller_id=2))
 
 
-@pytest.mark.exhaustive
 def test_a_commit_that_was_written_though_it_failed_is_found_under_later_ones(tested: StoreOfTest) -> None:
     store, other, image = tested.store(), tested.store(), following(EMPTY, controller_id=1)
 

@@ -28,6 +28,8 @@ from kafkalake.metadata.tables.delta_table import CommitConflict, OpenDeltaTable
 from kafkalake.metadata.tables.schemas import SEGMENTS_SCHEMA, SegmentRow, to_table
 from kafkalake.metadata.tables.segments import FILE_ROWS, FILES_MAX
 
+pytestmark = pytest.mark.exhaustive
+
 DEADLINE_S = 60
 
 
@@ -56,7 +58,6 @@ def test_a_publish_is_one_commit_and_carries_deltas_transaction(tmp_path: Path) 
         assert (table.version(), table.transaction_version("kafkalake-broker-0")) == (1, 5)
 
 
-@pytest.mark.exhaustive
 def test_a_second_handle_sees_what_the_first_commits(tmp_path: Path) -> None:
     first, second = DeltaMetadataStore(tmp_path), DeltaMetadataStore(tmp_path)
     first.create_topics([topic_row("a")])
@@ -69,7 +70,6 @@ def test_a_second_handle_sees_what_the_first_commits(tmp_path: Path) -> None:
     assert len(second.load_segments()) == 3
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("crashed", [False, True])
 def test_a_reader_that_was_idle_for_longer_than_entries_are_kept_sees_the_newest_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crashed: bool
@@ -90,7 +90,6 @@ def test_a_reader_that_was_idle_for_longer_than_entries_are_kept_sees_the_newest
     assert reader.load_partitions()[0].high_watermark == 4
 
 
-@pytest.mark.exhaustive
 def test_a_publish_that_another_process_has_committed_changes_nothing_and_leaves_no_file(tmp_path: Path) -> None:
     """The second handle has not seen the first's commit when it begins."""
     first, second = DeltaMetadataStore(tmp_path), DeltaMetadataStore(tmp_path)
@@ -217,7 +216,6 @@ def replace_interval(definition: TableDefinition, interval: int) -> TableDefinit
     return TableDefinition(definition.schema, definition.history, definition.partition_by, interval)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("kept", [0, 1, 40, -1])
 @pytest.mark.parametrize("table", ["partitions", "segments"])
 def test_a_log_entry_cut_by_a_loss_of_power_is_set_aside_by_the_next_broker(
@@ -238,7 +236,6 @@ def test_a_log_entry_cut_by_a_loss_of_power_is_set_aside_by_the_next_broker(
     assert [row.base_offset for row in restarted.load_snapshot().segments] == [0, 100, 200]
 
 
-@pytest.mark.exhaustive
 def test_maintenance_keeps_what_time_travel_needs_and_removes_what_crashes_left(tmp_path: Path) -> None:
     store = DeltaMetadataStore(tmp_path)
     for version in range(4):
@@ -257,7 +254,6 @@ def test_maintenance_keeps_what_time_travel_needs_and_removes_what_crashes_left(
     assert ends == [0, 1, 2, 3]
 
 
-@pytest.mark.exhaustive
 def test_log_entries_past_their_retention_go_and_later_versions_stay(tmp_path: Path) -> None:
     store = DeltaMetadataStore(tmp_path)
     for version in range(250):
@@ -274,7 +270,6 @@ def test_log_entries_past_their_retention_go_and_later_versions_stay(tmp_path: P
         store.load_partitions(version=5)
 
 
-@pytest.mark.exhaustive
 def test_a_writer_that_always_loses_gives_up_with_a_retriable_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,7 +288,6 @@ def test_a_writer_that_always_loses_gives_up_with_a_retriable_error(
     assert attempts == delta_table.ATTEMPTS_MAX
 
 
-@pytest.mark.exhaustive
 def test_segments_stay_few_files_and_a_removal_rewrites_little(tmp_path: Path) -> None:
     store = DeltaMetadataStore(tmp_path)
     many = [segment_row(partition=number % 10, base=number * 100) for number in range(2 * FILE_ROWS)]
@@ -308,7 +302,6 @@ def test_segments_stay_few_files_and_a_removal_rewrites_little(tmp_path: Path) -
     assert len(store.load_segments()) == len(many) + FILES_MAX + 18
 
 
-@pytest.mark.exhaustive
 def test_a_large_lake_loads_well_under_a_second(tmp_path: Path) -> None:
     store = DeltaMetadataStore(tmp_path)
     partitions = [partition_row(f"topic-{number // 100}", number % 100) for number in range(10_000)]
@@ -323,7 +316,6 @@ def test_a_large_lake_loads_well_under_a_second(tmp_path: Path) -> None:
     assert (len(snapshot.partitions), len(snapshot.segments)) == (10_000, 20_000)
 
 
-@pytest.mark.exhaustive
 def test_checkpoints_are_written_so_that_opening_reads_a_short_log(tmp_path: Path) -> None:
     store = DeltaMetadataStore(tmp_path)
     for version in range(120):
@@ -342,7 +334,6 @@ _steps = st.lists(
 )
 
 
-@pytest.mark.exhaustive
 @examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_steps)
 def test_any_series_of_publishes_reads_like_the_store_in_memory(
@@ -362,7 +353,6 @@ def test_any_series_of_publishes_reads_like_the_store_in_memory(
         assert one.partitions == other.partitions
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "path",
     [
@@ -394,7 +384,6 @@ def test_a_segment_that_leads_out_of_the_logs_is_refused_by_whoever_reads_the_ta
                 read()
 
 
-@pytest.mark.exhaustive
 def test_a_segments_broker_is_found_where_an_earlier_version_wrote_no_such_column(tmp_path: Path) -> None:
     old = replace(
         lake_tables.TABLE_DEFINITIONS["segments"],

@@ -17,6 +17,8 @@ from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables import group_offsets
 from kafkalake.metadata.tables.schemas import GROUP_OFFSETS_SCHEMA, GroupOffsetRow, to_table
 
+pytestmark = pytest.mark.exhaustive
+
 
 def row(
     position: int, offset: int | None = None, *, group: str = "etl", partition: int = 0, journal: int = 3
@@ -84,7 +86,6 @@ def test_a_publish_carries_the_positions_as_deltas_transactions(tmp_path: Path) 
     assert table.transaction_version("kafkalake-group-offsets-0") == 7
 
 
-@pytest.mark.exhaustive
 def test_many_publishes_make_few_files_and_lose_nothing_that_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

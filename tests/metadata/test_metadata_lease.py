@@ -232,6 +232,7 @@ def test_a_released_lease_is_free_at_once_and_is_released_once(
     other.release()
 
 
+@pytest.mark.exhaustive
 def test_the_second_on_a_machine_is_told_who_holds_the_lease(
     store: MemoryMetadataStore, clock: ManualClock, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ def test_the_layout_is_that_of_the_design(tmp_path: Path) -> None:
     assert paths.relative_path(tmp_path, paths.partition_path(tmp_path, 0, "a", 1) / "x.arrow") == "logs/0/a-1/x.arrow"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("existing", [None, [], ["metadata"], ["metadata", "logs"]])
 def test_a_lake_is_made_in_a_new_an_empty_or_a_half_made_directory(tmp_path: Path, existing: list[str] | None) -> None:
     lake = tmp_path / "deep" / "lake"

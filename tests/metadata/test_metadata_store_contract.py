@@ -27,6 +27,8 @@ from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import table_path
 from kafkalake.metadata.store import NONE_PUBLISHED, PublishedPartitions, PublishedState
 
+pytestmark = pytest.mark.exhaustive
+
 
 class StoreOfTest:
     """A store and the clock that its commits are dated by."""
@@ -117,7 +119,6 @@ def test_a_topic_cannot_be_altered_wrongly(tested: StoreOfTest) -> None:
     assert tested.store.load_topics() == [row]
 
 
-@pytest.mark.exhaustive
 def test_a_change_of_an_earlier_controller_epoch_is_refused(tested: StoreOfTest) -> None:
     store = tested.store
     store.create_topics([topic_row("clicks")])  # of a version before epochs were noted
@@ -358,7 +359,6 @@ def test_of_two_leaders_of_a_partition_the_later_epoch_counts(tested: StoreOfTes
 # Time travel.
 
 
-@pytest.mark.exhaustive
 def test_a_version_of_partitions_comes_with_the_segments_of_that_publish(tested: StoreOfTest) -> None:
     first, second = segment_row(base=0), segment_row(base=100)
     v1 = tested.publish(published(0, [partition_row(end=150)], [first]))
@@ -377,7 +377,6 @@ def test_a_version_of_partitions_comes_with_the_segments_of_that_publish(tested:
     assert [row.high_watermark for row in tested.store.load_partitions(version=v2)] == [180]
 
 
-@pytest.mark.exhaustive
 def test_each_leaders_segments_are_those_of_its_own_publish(tested: StoreOfTest) -> None:
     """Broker 1 published before broker 0 dropped its first segment: broker 0's rows must not see that drop early."""
     zero, one = segment_row("a", broker=0), segment_row("b", broker=1)
@@ -388,7 +387,6 @@ def test_each_leaders_segments_are_those_of_its_own_publish(tested: StoreOfTest)
     assert tested.store.load_snapshot().segments == [one]
 
 
-@pytest.mark.exhaustive
 def test_a_time_finds_the_publish_before_it(tested: StoreOfTest) -> None:
     tested.clock.advance(1_000)
     tested.publish(published(0, [partition_row(end=1)], [segment_row(base=0)]))
@@ -426,7 +424,6 @@ def test_a_snapshot_leaves_out_segments_whose_partition_is_gone(tested: StoreOfT
     assert tested.store.load_snapshot().segments == [segment_row("a")]
 
 
-@pytest.mark.exhaustive
 def test_maintenance_changes_nothing_that_is_read(tested: StoreOfTest) -> None:
     tested.clock.jump(time.time_ns() // 1_000_000 - tested.clock.now_ms())  # versions of a day ago would go
     tested.store.create_topics([topic_row()])

@@ -15,6 +15,8 @@ from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.store import Transactions
 from kafkalake.metadata.tables.schemas import TransactionRow
 
+pytestmark = pytest.mark.exhaustive
+
 ROW = TransactionRow(
     transactional_id="copier",
     producer_id=7,
@@ -70,7 +72,6 @@ def test_an_expired_id_goes_and_the_position_stays(store: MetadataStore) -> None
     assert (list(loaded.rows), loaded.positions[3]) == ([], 7)
 
 
-@pytest.mark.exhaustive
 def test_several_brokers_publish_their_partitions_of_the_journal(tmp_path: Path) -> None:
     """Each replaces the table's file on top of what the others have published. A former leader of a partition changes nothing."""
     lake = tmp_path / "lake"

@@ -28,6 +28,7 @@ def numbered(batches: list[list[Row]], base_offset: int) -> list[tuple[int, Row]
     return list(enumerate((row for rows in batches for row in rows), base_offset))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("codec", CODECS)
 @given(batches=BATCHES, base_offset=st.integers(0, 2**60))
 @examples(60)

@@ -59,6 +59,7 @@ def rows(lake: WrittenLake) -> list[dict[str, object]]:
     )
 
 
+@pytest.mark.exhaustive
 def test_a_dry_run_shows_what_and_why_and_leaves_nothing(lake: WrittenLake, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(Touch(), ["--lake", str(lake.path), "--pattern", "c.*|o.*", "--dry-run"]) == 0
     shown = capsys.readouterr().out.splitlines()
@@ -68,6 +69,7 @@ def test_a_dry_run_shows_what_and_why_and_leaves_nothing(lake: WrittenLake, caps
     assert not exists(lake.path, paths.JOB_RUNS)
 
 
+@pytest.mark.exhaustive
 def test_every_step_and_the_run_become_rows(lake: WrittenLake) -> None:
     assert main(Touch(), ["--lake", str(lake.path), "--topic", "orders,clicks"]) == 0
     *steps, run = rows(lake)
@@ -82,6 +84,7 @@ def test_every_step_and_the_run_become_rows(lake: WrittenLake) -> None:
     assert {row["run_id"] for row in steps} == {run["run_id"]}
 
 
+@pytest.mark.exhaustive
 def test_a_step_that_fails_does_not_keep_the_others_from_being_done(
     lake: WrittenLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +95,7 @@ def test_a_step_that_fails_does_not_keep_the_others_from_being_done(
     assert outcomes == {"clicks": "failed", "orders": "done", "views": "done", None: "failed"}
 
 
+@pytest.mark.exhaustive
 def test_a_step_whose_topic_was_deleted_meanwhile_is_no_failure(
     lake: WrittenLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -326,6 +330,7 @@ def test_rows_are_forgotten_without_reading_all_others(lake: WrittenLake) -> Non
     assert table.forget_before(3 * 86_400_000 + 10_000_000) == 0
 
 
+@pytest.mark.exhaustive
 def test_a_caller_gets_the_steps_of_a_run_and_nothing_is_printed(
     lake: WrittenLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -341,6 +346,7 @@ def test_a_caller_gets_the_steps_of_a_run_and_nothing_is_printed(
         run_steps(Touch(), [f"--lake={lake.path}", "--brake=orders"])
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_is_cancelled_ends_before_its_next_step(lake: WrittenLake) -> None:
     steps = iter([False, True])
     with pytest.raises(LakeError, match="cancelled after 1 of 3 steps, which stay done"):
@@ -353,6 +359,7 @@ def test_a_run_that_is_cancelled_ends_before_its_next_step(lake: WrittenLake) ->
     )
 
 
+@pytest.mark.exhaustive
 def test_a_lake_of_somebody_else_is_refused_in_one_sentence(lake: WrittenLake) -> None:
     lock = paths.job_lock_path(lake.path, "touch")
     lock.parent.mkdir(parents=True, exist_ok=True)

@@ -264,6 +264,7 @@ def test_an_offset_of_an_earlier_topic_of_the_name_does_not_count(lake: WrittenL
     assert web["rate_out"] is None, "its first commit to this topic"
 
 
+@pytest.mark.exhaustive
 def test_the_past_of_an_earlier_topic_of_the_name_is_not_that_of_the_topic(lake: WrittenLake) -> None:
     then_ms = time.time_ns() // 1_000_000
     lake.delete_topic("clicks")
@@ -318,6 +319,7 @@ def test_a_killed_report_is_simply_run_again(lake: WrittenLake, point: str) -> N
     assert [row["lag"] for row in rows(lake.path)] == [70] * (2 if point == "appended" else 1)
 
 
+@pytest.mark.exhaustive
 def test_wrong_arguments_are_one_sentence(lake: WrittenLake, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         (["--webhook", "secret"], "lag: --webhook is no URL: it begins with http"),
@@ -332,6 +334,7 @@ def test_wrong_arguments_are_one_sentence(lake: WrittenLake, capsys: pytest.Capt
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e30", "x"])
 @pytest.mark.parametrize("option", ["--window", "--history", "--max-lag-seconds"])
+@pytest.mark.exhaustive
 def test_what_is_no_number_of_this_world_is_a_usage_error(
     lake: WrittenLake, capsys: pytest.CaptureFixture[str], option: str, text: str
 ) -> None:

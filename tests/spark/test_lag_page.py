@@ -96,6 +96,7 @@ def test_a_plot_has_a_bounded_number_of_lines_and_points_and_keeps_the_peaks() -
     assert "22 more are not drawn" in content
 
 
+@pytest.mark.exhaustive
 def test_many_alerts_are_folded_up_and_none_is_left_out() -> None:
     raised = [Alert(f"group-{number:03}", "clicks", "max-lag", 5, 1) for number in range(200)]
     content = page(Path("/lake"), NOW_MS, [lag("group-000")], raised, {})

@@ -66,6 +66,7 @@ def batches(ask: Ask, checkpoint: Path, *, between: Callable[[], None]) -> list[
         found.append((end, sorted(read)))
 
 
+@pytest.mark.exhaustive
 def test_a_planner_that_was_started_again_goes_on_with_the_stream(ask: Ask, lake: WrittenLake, tmp_path: Path) -> None:
     for partition, count in ((0, 30), (1, 20)):
         lake.append_values("clicks", partition, [b"v"] * count)
@@ -77,6 +78,7 @@ def test_a_planner_that_was_started_again_goes_on_with_the_stream(ask: Ask, lake
     assert batches(ask, tmp_path / "lost", between=lambda: streams._streams.clear()) == found
 
 
+@pytest.mark.exhaustive
 def test_a_target_holds_back_what_came_later(ask: Ask, lake: WrittenLake) -> None:
     lake.append_values("clicks", 0, [b"v"] * 3)
     target = ask("ends")
@@ -87,6 +89,7 @@ def test_a_target_holds_back_what_came_later(ask: Ask, lake: WrittenLake) -> Non
     assert json.loads(step["readable_ends"])["clicks"] == {"0": 6, "1": 0}
 
 
+@pytest.mark.exhaustive
 def test_a_batch_of_few_offsets_waits_for_more(ask: Ask, lake: WrittenLake) -> None:
     options = {**EARLIEST, "minOffsetsPerTrigger": "5"}
 
@@ -105,6 +108,7 @@ def test_a_batch_of_few_offsets_waits_for_more(ask: Ask, lake: WrittenLake) -> N
     assert json.loads(step(first))["clicks"]["0"] == 5
 
 
+@pytest.mark.exhaustive
 def test_what_is_kept_of_streams_is_bounded(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "STREAMS_MAX", 2)
     for stream in ("first", "second", "first", "third"):
@@ -112,6 +116,7 @@ def test_what_is_kept_of_streams_is_bounded(ask: Ask, monkeypatch: pytest.Monkey
     assert list(streams._streams) == ["first", "third"]
 
 
+@pytest.mark.exhaustive
 def test_a_topic_that_was_created_again_is_another_for_every_planner(ask: Ask, lake: WrittenLake) -> None:
     lake.append_values("clicks", 0, [b"v"] * 3)
     start = ask("begin", checkpoint="")
@@ -146,6 +151,7 @@ def test_a_stream_is_described_as_by_sparks_kafka_source(ask: Ask, lake: Written
         ask("open", columns={}, fields=["a"], stream="a third")
 
 
+@pytest.mark.exhaustive
 def test_a_driver_without_the_jar_gets_the_same_answers(ask: Ask, lake: WrittenLake) -> None:
     lake.append_values("clicks", 0, [b"v"] * 10)
     schema = StructType([StructField("offset", LongType())])

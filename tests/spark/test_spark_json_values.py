@@ -42,6 +42,7 @@ def shown(values: list[bytes | None], fields: pa.Schema) -> list[tuple[str | Non
 NOTHING = {"a": None, "b": None, "c": None}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -194,6 +195,7 @@ def test_every_type_is_the_same_alone_and_together(randomness: Random) -> None:
         assert is_json_object(each) or set(row) == {None}, each
 
 
+@pytest.mark.exhaustive
 def test_deep_values_are_the_same_alone_and_together() -> None:
     assert parsed(list(deep_values())) == [row for each in deep_values() for row in parsed([each])]
 

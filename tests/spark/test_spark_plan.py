@@ -91,6 +91,7 @@ def test_every_offset_is_read_once(
         assert max((sum(p.to_offset - p.from_offset for p in group) for group in groups), default=0) <= records_max
 
 
+@pytest.mark.exhaustive
 def test_large_segments_are_split_and_small_ones_put_together() -> None:
     large = plan_slices(Read(OPTIONS, [snapshot(0, [1024 * MIB])]), Selection(), cores=2)
     assert len(large) == 4

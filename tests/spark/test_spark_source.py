@@ -420,6 +420,7 @@ def test_what_is_not_below_the_high_watermark_is_not_seen(spark: SparkSession, l
     assert read(spark, lake, "clicks").count() == 2
 
 
+@pytest.mark.exhaustive
 def test_a_snapshot_is_fixed_when_it_is_planned(lake: WrittenLake) -> None:
     from kafkalake.reader.columns import KAFKA_SCHEMA, project
     from kafkalake.reader.slice_reader import SliceReader
@@ -611,6 +612,7 @@ def test_a_version_that_is_not_there_or_needs_what_is_gone_is_an_error(spark: Sp
         read(spark, lake, "clicks", versionAsOf=str(version)).count()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_sealed", [True, False])
 def test_a_version_of_which_records_were_deleted_since_says_so(tmp_path: Path, is_sealed: bool) -> None:
     lake = WrittenLake(tmp_path / "lake")
@@ -761,6 +763,7 @@ def test_a_flipped_bit_fails_the_query_with_file_and_position(spark: SparkSessio
         read(spark, lake, "clicks").collect()
 
 
+@pytest.mark.exhaustive
 def test_a_segment_that_an_executor_cannot_see_is_named_with_its_host(lake: WrittenLake) -> None:
     import socket
 

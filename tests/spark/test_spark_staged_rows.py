@@ -81,6 +81,7 @@ def test_records_without_a_key_fill_one_partition_after_another(tmp_path: Path) 
     assert max(counts.values()) <= 2 * (BATCH_BYTES // 1_000)
 
 
+@pytest.mark.exhaustive
 def test_batches_are_full_and_none_is_larger_than_the_topic_takes(tmp_path: Path) -> None:
     table = rows(key=pa.array([b"k"] * 3_000, pa.binary()), value=pa.array([b"x" * 1000] * 3_000, pa.binary()))
     ((_, batches),) = staged(tmp_path / "task.arrow", [table] * 2).items()

@@ -80,6 +80,7 @@ def test_a_plan_never_reads_the_next_topic_of_the_name(lake: WrittenLake) -> Non
     assert [value for _, value, _ in found] == ["new-0", "new-1", "new-2", "last"]
 
 
+@pytest.mark.exhaustive
 def test_a_directory_without_an_id_is_one_of_the_first_version(lake: WrittenLake) -> None:
     topic_id = fill(lake, "old", 1)
     (lake.directory("clicks") / PARTITION_METADATA_FILE).unlink()
@@ -87,6 +88,7 @@ def test_a_directory_without_an_id_is_one_of_the_first_version(lake: WrittenLake
     assert PartitionBounds(options(lake), lake.store).look()[CLICKS] == (0, 2, 2, topic_id)
 
 
+@pytest.mark.exhaustive
 def test_a_directory_of_another_topic_is_not_this_ones(lake: WrittenLake) -> None:
     fill(lake, "old", 3)
     # As between the deletion in Delta and the directory's, with a broker that was killed between them.
@@ -98,6 +100,7 @@ def test_a_directory_of_another_topic_is_not_this_ones(lake: WrittenLake) -> Non
     assert PartitionBounds(options(lake), lake.store).look()[CLICKS][:3] == (0, 0, 0)
 
 
+@pytest.mark.exhaustive
 def test_a_batch_of_a_stream_is_of_the_topics_that_its_offsets_name(lake: WrittenLake) -> None:
     old = fill(lake, "old", 9)
     assert first_positions(options(lake, startingOffsets="earliest"), lake.store) == ({CLICKS: 0}, {"clicks": old})
@@ -192,6 +195,7 @@ def test_a_stream_commits_to_the_topics_that_it_has_read(
     assert "offsets not committed" not in caplog.text, "a topic that is gone holds no commit up"
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_id_is_said(lake: WrittenLake) -> None:
     fill(lake, "old", 3)
     groups = plan_slices(begin_read(options(lake)), Selection())

@@ -46,6 +46,7 @@ READS: dict[str, Callable[[Log, int], object]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("after", [False, True])
 def test_a_read_during_a_compaction_finds_the_new_segment(memory_path: Path, read: str, *, after: bool) -> None:

@@ -100,6 +100,7 @@ def test_the_table_has_every_method() -> None:
     assert methods == CALLS.keys() | IN_MEMORY
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("end", ["close", "discard"])
 def test_no_method_touches_the_directory_of_a_closed_log(tmp_path: Path, name: str, end: str) -> None:
@@ -171,6 +172,7 @@ def values(log: Log) -> list[bytes | None]:
     return [row[2] for _, row in read_all(log)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("fault", ["no space", "nothing can be written", "not even renamed", "cannot be closed"])
 @pytest.mark.parametrize("killed", [False, True])

@@ -145,6 +145,7 @@ def test_damage_to_the_state_is_found_and_what_is_served_stays_right(partition: 
             (partition / name).write_bytes(content)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [f"{7:020d}.snapshot", f"{8:020d}.snapshot", "leader-epochs"])
 @pytest.mark.parametrize("damage", [flips, truncations])
 def test_damage_to_a_snapshot_or_the_epochs_is_found(partition: Path, name: str, damage: object) -> None:

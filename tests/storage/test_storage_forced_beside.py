@@ -77,6 +77,7 @@ def test_what_it_has_not_forced_is_not_acknowledged_either_if_it_cannot_be_disca
     assert log.log_end_offset == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("first", [Log.flush_sealed, Log.flush], ids=["sealed", "all"])
 @pytest.mark.parametrize("second", [Log.flush_sealed, Log.flush], ids=["sealed", "all"])
 def test_of_two_threads_the_second_waits_for_the_error_of_the_first(
@@ -103,6 +104,7 @@ def test_of_two_threads_the_second_waits_for_the_error_of_the_first(
     assert forced == [0], "nothing that is left is not forced"
 
 
+@pytest.mark.exhaustive
 def test_records_appended_beside_two_flushes_are_counted_once(tmp_path: Path) -> None:
     """The records of the second one included those of the first: taken off twice, later ones seemed forced."""
     files = ActsInSync(DATA_SUFFIX)

@@ -105,6 +105,7 @@ def test_state_says_how_many_bytes_of_the_active_segment_are_whole(tmp_path: Pat
     assert (state.active_base_offset, state.active_position) == (1, 0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("segment_bytes", [2_000, 10_000, 1 << 30])
 @pytest.mark.parametrize("index_interval_bytes", [0, 1_000, 1 << 20])
 def test_every_offset_is_found(tmp_path: Path, segment_bytes: int, index_interval_bytes: int) -> None:
@@ -146,6 +147,7 @@ def test_a_message_larger_than_what_was_asked_for_is_whole(tmp_path: Path) -> No
     assert [row[0] for row in read_all(log, 2)] == [2]
 
 
+@pytest.mark.exhaustive
 def test_a_thousand_batches_in_one_message(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, *(simple_batch([b"%d" % n]) for n in range(1_000)))
@@ -771,6 +773,7 @@ class CountingFiles(RealFiles):
         return self.read(descriptor, length, position)
 
 
+@pytest.mark.exhaustive
 def test_the_largest_timestamp_is_found_without_reading_all_once_the_record_with_it_is_deleted(tmp_path: Path) -> None:
     random, files = Random(5), CountingFiles()
     log = open_log(tmp_path, files=files, index_interval_bytes=1_000, segment_bytes=60_000)

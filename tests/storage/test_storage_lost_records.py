@@ -135,6 +135,7 @@ def test_a_loss_in_an_earlier_segment_is_one_too(tmp_path: Path, monkeypatch: py
     assert [(each.base_offset, each.next_offset) for each in log.sealed_segments()] == [(0, 3), (3, 4), (4, 6), (6, 9)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("call", range(1, 25))
 def test_a_crash_while_it_is_written_down_leaves_what_recovers_to_the_same(tmp_path: Path, call: int) -> None:
     ends = written(tmp_path)

@@ -105,6 +105,7 @@ def test_a_power_failure_makes_nothing_wrong(memory_path: Path, seed: int, monke
         verify_partition(directory)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(30))
 def test_aborted_records_are_never_shown_after_a_power_failure(
     memory_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -295,6 +296,7 @@ def _fill(log: Log, records: int) -> None:
         append(log, simple_batch([b"x" * 100]))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_kept", [False, True], ids=["again", "restarts"])
 @pytest.mark.parametrize("forces", [Log.flush_sealed, Log.flush], ids=["sealed", "all"])
 @pytest.mark.parametrize("is_replicated", [False, True])

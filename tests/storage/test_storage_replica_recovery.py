@@ -143,6 +143,7 @@ def test_without_its_state_a_replica_shows_nothing_before_it_is_told(
     assert_same(leader, follower)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("data", [None, b"", b"KLLE damaged"])
 @pytest.mark.parametrize("ends", ["close", "discard"])
 def test_leader_epochs_are_found_in_the_segments(

@@ -73,6 +73,7 @@ def assert_same_files(leader: Log, follower: Log) -> None:
     assert ended[0] == ended[1]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("then", [None, "close", "discard"])
 @pytest.mark.parametrize("first", [0, 1, 6])
 def test_large_sealed_segments_are_copied_as_files_with_all_that_follows_from_their_headers(

@@ -61,6 +61,7 @@ def written(directory: Path) -> list[bytes | None]:
     return [row[2] for _, row in read_all(log)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["leader-epochs", "state", ".snapshot", ".index", ".timeindex", ".txnindex"])
 def test_a_partition_opens_without_what_is_built_anew(tmp_path: Path, name: str) -> None:
     expected = written(tmp_path)

@@ -26,6 +26,8 @@ from wire.test_wire_requests import as_plain, assert_same, encoded, with_header,
 
 from kafkalake.server.registry import APIS
 
+pytestmark = pytest.mark.exhaustive
+
 RECORDED = Path(__file__).with_name("golden_messages.txt")
 KEYS = sorted(key for key in APIS if key < 1000)  # Kafka's own
 FULLNESS = (0, 1, 3)

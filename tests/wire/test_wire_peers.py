@@ -40,6 +40,7 @@ def with_timestamps(rows: list[Row]) -> list[Row]:
     return [(max(timestamp, 0), key, value, headers) for timestamp, key, value, headers in rows]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kind", [AioBuilder, PythonBuilder], ids=["aiokafka", "kafka-python"])
 @given(rows=ROWS)
@@ -49,6 +50,7 @@ def test_what_they_encode_we_decode(kind: type, codec: int, rows: list[Row]) -> 
     assert arrow_rows(batch.to_arrow()) == list(enumerate(with_timestamps(rows)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kind", [AioRecords, PythonRecords], ids=["aiokafka", "kafka-python"])
 @given(rows=ROWS)

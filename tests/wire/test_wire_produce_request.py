@@ -67,6 +67,7 @@ def test_both_readers_agree(version: int, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.exhaustive
 def test_a_request_of_many_batches_is_not_read_where_few_are_wanted(version: int) -> None:
     def read(batches: int, *most: int) -> int:
         partitions = [{"index": number, "records": None} for number in range(batches)]

@@ -264,6 +264,7 @@ def test_timestamps_are_held_against_the_limits(timestamps: tuple[int, ...], acc
             decode_produced(data, limits, now_ms=1_000)
 
 
+@pytest.mark.exhaustive
 def test_a_batch_full_of_faulty_records_has_a_small_answer() -> None:
     rows = 40_000
     with pytest.raises(InvalidRecordError) as raised:

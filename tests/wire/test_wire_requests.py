@@ -170,6 +170,7 @@ def assert_same(read: Any, expected: Any) -> None:
 @pytest.mark.parametrize(("key", "version"), APIS)
 @given(data=st.data())
 @EXAMPLES
+@pytest.mark.exhaustive
 def test_a_request_is_read_as_kio_wrote_it(key: int, version: int, data: st.DataObject) -> None:
     schema: Any = load_request_schema(key, version)
     entity = data.draw(entities(schema))
@@ -183,6 +184,7 @@ def test_a_request_is_read_as_kio_wrote_it(key: int, version: int, data: st.Data
 @pytest.mark.parametrize(("key", "version"), APIS)
 @given(data=st.data())
 @EXAMPLES
+@pytest.mark.exhaustive
 def test_a_response_is_written_and_read_as_by_kio(key: int, version: int, data: st.DataObject) -> None:
     schema: Any = load_response_schema(key, version)
     entity = data.draw(entities(schema))
@@ -196,6 +198,7 @@ def test_a_response_is_written_and_read_as_by_kio(key: int, version: int, data: 
 @pytest.mark.parametrize(("key", "version"), APIS)
 @given(data=st.binary(max_size=200))
 @EXAMPLES
+@pytest.mark.exhaustive
 def test_arbitrary_bytes_are_no_request(key: int, version: int, data: bytes) -> None:
     schema: Any = load_request_schema(key, version)
     try_to_read(schema, with_header(schema, data))
@@ -230,6 +233,7 @@ def try_to_read(schema: Any, frame: bytes) -> None:
 @pytest.mark.parametrize(("key", "version"), APIS)
 @given(data=st.data(), more=st.binary(min_size=1, max_size=5))
 @examples(3, suppress_health_check=list(HealthCheck))
+@pytest.mark.exhaustive
 def test_bytes_after_a_request_are_passed_over(key: int, version: int, data: st.DataObject, more: bytes) -> None:
     """As Kafka does; our own client accepts no response that has them."""
     schema: Any = load_request_schema(key, version)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -198,6 +199,7 @@ def batches(kinds: Sequence[str], rules: Sequence[DelayRules | None]) -> st.Sear
     return st.lists(st.builds(Batch, records, tries(rules), last), max_size=4)
 
 
+@pytest.mark.exhaustive
 @examples(100)
 @given(
     st.one_of(batches(tuple(HEADERS), BY_HEADERS), batches(("now", "cancel"), BY_LEVEL)),

@@ -60,6 +60,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.exhaustive
 def test_a_record_appears_when_it_is_due(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await started(tmp_path)
@@ -121,6 +122,7 @@ def test_records_that_come_due_all_the_time_are_handed_over_meanwhile(
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_targets_are_handed_over_to_in_order_each(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await started(tmp_path)
@@ -330,6 +332,7 @@ def test_a_load_that_fails_is_repeated(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_a_record_that_is_too_large_for_its_target_becomes_a_dead_letter_alone(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await started(tmp_path)
@@ -382,6 +385,7 @@ def test_records_without_a_key_become_dead_letters_alone_when_their_target_is_co
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_records_of_a_deleted_topic_become_dead_letters_after_a_time(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await started(tmp_path)
@@ -400,6 +404,7 @@ def test_records_of_a_deleted_topic_become_dead_letters_after_a_time(tmp_path: P
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_a_topic_that_is_known_again_gets_its_records(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await started(tmp_path)
@@ -416,6 +421,7 @@ def test_a_topic_that_is_known_again_gets_its_records(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_a_target_that_has_lost_records_is_handed_over_to_in_a_new_epoch(tmp_path: Path) -> None:
     """As after an unclean election: the sequences that follow the lost ones are refused."""
 
@@ -437,6 +443,7 @@ def test_a_target_that_has_lost_records_is_handed_over_to_in_a_new_epoch(tmp_pat
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_a_batch_is_as_large_as_its_target_takes(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await started(tmp_path)
@@ -526,6 +533,7 @@ def test_none_is_early_when_the_wall_clock_goes_back(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_a_small_world_is_the_same_with_far_entries_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         monkeypatch.setattr("kafkalake.broker.delayed.coordinator.IN_MEMORY_MAX", 3)
@@ -686,6 +694,7 @@ def test_a_damaged_record_keeps_no_other_back(tmp_path: Path, restarts: bool) ->
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_record_that_was_being_handed_over_keeps_no_other_back(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await started(tmp_path)
@@ -876,6 +885,7 @@ def test_dead_letters_that_are_all_refused_are_read_a_batch_at_a_time(
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_cancels_have_a_bound_and_are_taken_again_when_others_are_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def far_values(world: DelayedWorld) -> list[bytes | None]:
     return [value for each in (0, 1) for value in world.targets.values((ORDERS, each)) if value and value[:1] != b"x"]
 
 
+@pytest.mark.exhaustive
 def test_who_is_to_follow_waits_for_a_trim_that_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         world = await started(tmp_path, segment_bytes=SEGMENT)

@@ -30,6 +30,7 @@ def damaged(data: bytes, random: Random) -> bytes:
     return bytes(found)
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_report_fails_as_that_of_a_broker_that_does_not_answer() -> None:
     report = PartitionReport(1, 5, ROWS, removed=(SegmentKey("id", 0, 0, 0),))
     (tables,) = encode_partitions(report)

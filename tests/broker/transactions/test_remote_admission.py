@@ -118,6 +118,7 @@ def test_without_an_answer_the_client_is_to_try_again(c: TwoBrokers, script: str
     run(scenario())
 
 
+@pytest.mark.exhaustive
 def test_nobody_waits_for_ever_and_a_late_answer_is_none(c: TwoBrokers) -> None:
     async def scenario() -> None:
         node, other = c.nodes
