@@ -62,8 +62,8 @@ class Origin(Protocol):
 class Request(Generic[Body]):
     """A request as passed to a handler, which returns the response, or None and calls a `reply` method later, once.
 
-    body: the message (see `wire.messages`), None once it is answered. Its `bytes` fields are views of a receive buffer that is
-    reused after the handler has returned, unless `body_is_kept`.
+    body: the message (see `wire.messages`), None once it is answered or forgotten. Its `bytes` fields are views of a receive buffer
+    that is reused after the handler has returned, unless `body_is_kept`.
     """
 
     __slots__ = (
@@ -149,6 +149,10 @@ class Request(Generic[Body]):
         """Take over what was decoded after the request was made."""
         self.client_id = client_id
         self.body = body
+
+    def forget_body(self) -> None:
+        """Keep the message no longer: all that the answer needs of it has been taken. For requests that may wait for days."""
+        self.body = cast(Body, None)
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work`, which replies, as a task. Its exception fails the request."""
@@ -289,7 +293,7 @@ class Request(Generic[Body]):
         assert not self.done, "a request is answered once"
         self.done = True
         self.answer = buffers
-        self.body = cast(Body, None)
+        self.forget_body()
         self._on_abandoned = self._on_followed = None  # which refer to this request
         self.connection.answered(self)
 

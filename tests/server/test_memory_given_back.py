@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contract.test_groups_contract import await_coordinator, join
 from contract.wire_client import WireClient, batch, code, create_topic, produce
 from kafka_reference import Kafkalake
 from node_in_thread import NodeInThread
+from waiting import wait_until
 from worst_case import MIB, worst_case
 
 from kafkalake import Consumer, Producer
@@ -23,6 +25,8 @@ from kafkalake.broker.partitions.pending_append import PendingAppend
 from kafkalake.client.staged_append import ask_once
 from kafkalake.delayed_headers import DELAY_MS
 from kafkalake.errors import KafkaLakeError
+from kafkalake.wire.messages.groups import JoinGroupRequest, SyncGroupRequest
+from kafkalake.wire.messages.message import Message
 
 pytestmark = pytest.mark.process
 
@@ -110,6 +114,49 @@ def test_no_append_lives_longer_than_its_answer(tmp_path: Path) -> None:
                 assert [describe(each) for each in appends_in_memory(before)] == []
             finally:
                 gc.enable()
+
+
+def test_members_that_wait_for_each_other_keep_no_request(tmp_path: Path) -> None:
+    """They may wait for days, as they say, and an assignment may be as large as a request."""
+    settings = {"group.initial.rebalance.delay.ms": "0"}
+    with (
+        NodeInThread(tmp_path / "lake", settings) as broker,
+        WireClient(broker.servers) as leader,
+        WireClient(broker.servers) as follower,
+    ):
+        await_coordinator(leader, "g")
+        leads, follows = (join(each, "g").member_id for each in (leader, follower))
+        assert leader.call("JoinGroup", 9, **joins(leads)).generation_id == 1
+        waits = follower.send("JoinGroup", 9, **joins(follows))
+
+        def members_waiting(what: str) -> int:
+            entry = broker.node.broker.groups.coordinator.table.find("g")
+            return sum(getattr(each, what) is not None for each in entry.group.roster) if entry is not None else 0
+
+        wait_until(lambda: broker.on_loop(lambda: members_waiting("joining")) == 1, timeout_s=20)
+        assert broker.on_loop(lambda: messages_in_memory(JoinGroupRequest)) == 0
+        joined = leader.call("JoinGroup", 9, **joins(leads))
+        assert follower.receive("JoinGroup", 9, waits).error_code == 0
+        large = [{"member_id": leads, "assignment": bytes(MIB)}]
+        asked = {"group_id": "g", "generation_id": joined.generation_id, "protocol_type": "consumer"}
+        waits = follower.send("SyncGroup", 5, **asked, protocol_name="range", member_id=follows, assignments=large)
+        wait_until(lambda: broker.on_loop(lambda: members_waiting("syncing")) == 1, timeout_s=20)
+        assert broker.on_loop(lambda: messages_in_memory(SyncGroupRequest)) == 0
+        own = [{"member_id": follows, "assignment": b"own"}]
+        assert leader.call("SyncGroup", 5, **asked, protocol_name="range", member_id=leads, assignments=own)
+        assert follower.receive("SyncGroup", 5, waits).assignment == b"own"
+
+
+def joins(member_id: str) -> dict[str, Any]:
+    """The values of a JoinGroup."""
+    protocols = [{"name": "range", "metadata": b""}]
+    asked = {"group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 5_000}
+    return {**asked, "member_id": member_id, "protocol_type": "consumer", "protocols": protocols}
+
+
+def messages_in_memory(kind: type[Message]) -> int:
+    """The number of messages of a kind that are alive in this process."""
+    return sum(isinstance(each, kind) for each in gc.get_objects())
 
 
 def appends_in_memory(before: Sequence[PendingAppend] = ()) -> list[PendingAppend]:

@@ -61,6 +61,7 @@ def handle(request: Request[ConsumerGroupHeartbeatRequest]) -> Generator[None, N
         assignor=body.server_assignor,
         owned=_owned(body.topic_partitions),
     )
+    request.forget_body()
     request.context.broker.groups.consumers.heartbeat(body.group_id, heartbeat, request.guarded(reply))
 
 

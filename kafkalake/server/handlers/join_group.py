@@ -41,6 +41,7 @@ def handle(request: Request[JoinGroupRequest]) -> None:
         member_id_required=request.version >= 4,
         can_skip_assignment=request.version >= 9,
     )
+    request.forget_body()
     request.context.broker.groups.coordinator.join_group(body.group_id, join, request.guarded(reply))
 
 

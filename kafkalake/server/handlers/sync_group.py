@@ -45,4 +45,5 @@ def handle(request: Request[SyncGroupRequest]) -> Generator[None, None, None]:
         protocol_type=body.protocol_type,
         protocol_name=body.protocol_name,
     )
+    request.forget_body()
     request.context.broker.groups.coordinator.sync_group(body.group_id, sync, request.guarded(reply))
