@@ -19,7 +19,6 @@ from kafkalake.broker.coordination.decisions import Append, ErrorClass
 from kafkalake.broker.coordination.journal import Journal, ProducerIdAndEpoch, Timers
 from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator
 from kafkalake.broker.coordination.patterns import matching
-from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker, Reach, TransactionDecision, WriteMarker
 from kafkalake.broker.transactions.ending import EndRequest
@@ -228,22 +227,6 @@ class TransactionCoordinator:
             ),
             tuple(sorted(wanted.states - BY_LABEL.keys())),
         )
-
-    # Expiry
-
-    def start_expiry(self, scheduler: Scheduler) -> None:
-        """Check for expired ids every `transaction.remove.expired.transaction.cleanup.interval.ms` from now on."""
-        interval_ms = self.config.transaction_remove_expired_transaction_cleanup_interval_ms
-        scheduler.every("expiry of transactional ids", lambda: interval_ms, self.expire)
-
-    def expire(self) -> None:
-        """Remove the ids that were not used for `transactional.id.expiration.ms`."""
-        for entry in self.table:
-            call_isolated(CallbackLoop.COORDINATED, self._expire, entry)
-
-    def _expire(self, entry: TransactionEntry) -> None:
-        if entry.transaction.expire():
-            self.effects.run(entry)
 
     # Carrying out
 

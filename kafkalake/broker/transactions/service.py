@@ -19,6 +19,7 @@ from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.transactions.admission import Admission
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
+from kafkalake.broker.transactions.expiry import Expiry
 from kafkalake.broker.transactions.fault_points import kill_as_asked
 from kafkalake.broker.transactions.markers import MarkerWriter, TransactionalOffsets
 from kafkalake.broker.transactions.orphans import Orphans
@@ -86,6 +87,7 @@ class TransactionService:
             self.waves,
             reached,
         )
+        self._expiry = Expiry(self.coordinator, host.timers)
         self.orphans = Orphans(host, offsets, self.coordinator.table, self.markers, host.transaction_peers.known)
         self._remote = RemoteAdmission(host.topics, host.transaction_peers, host.timers, watch, settings.remote_wait_ms)
         self.admission = Admission(self.coordinator, host.timers, self._remote, self.coordinator_elsewhere)
@@ -153,7 +155,7 @@ class TransactionService:
         if table.is_whole and (table.is_damaged or self._offsets.is_damaged):
             await self.orphans.end_known()
             self.journal.flush()
-        self.coordinator.start_expiry(self._host.scheduler)
+        self._expiry.start(self._host.scheduler)
         self._host.scheduler.every(
             "orphaned transactions",
             lambda: self._host.config.transaction_abort_timed_out_transaction_cleanup_interval_ms,

@@ -18,6 +18,7 @@ from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker
 from kafkalake.broker.transactions.ending import EndRequest
+from kafkalake.broker.transactions.expiry import Expiry
 from kafkalake.broker.transactions.requests import ProducerResult
 from kafkalake.broker.transactions.table import ChangedTransaction
 from kafkalake.broker.transactions.waves import Waves
@@ -96,6 +97,7 @@ class Cluster:
             self.waves,
             self._reached,
         )
+        self.expiry = Expiry(self.coordinator, self.timers)
         for partition, batches in self.journal.batches.items():
             begin = 0 if published is None else published.resume_at[partition]
             rows = [] if published is None else [row for row in published.rows if row.journal_partition == partition]

@@ -12,6 +12,7 @@ from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker
 from kafkalake.broker.transactions.ending import EPOCH_LAST, EPOCH_MAX, EndRequest
+from kafkalake.broker.transactions.expiry import RETRY_MS, TOMBSTONES_MAX
 from kafkalake.broker.transactions.records import TransactionRecord, encode
 from kafkalake.broker.transactions.requests import ProducerResult, TransactionFilter
 from kafkalake.broker.transactions.starting import pass_over
@@ -325,17 +326,64 @@ def test_an_id_that_nobody_uses_expires() -> None:
     cluster.advance(9_000)
     cluster.add(producer, P0)
     cluster.advance(11_000)
-    cluster.coordinator.expire()
+    cluster.expiry.expire()
     assert cluster.state == "Ongoing"
     cluster.end(producer, committed=True)
     cluster.advance(9_000)
-    cluster.coordinator.expire()
+    cluster.expiry.expire()
     assert cluster.state == "CompleteCommit"
     cluster.advance(2_000)
-    cluster.coordinator.expire()
+    cluster.expiry.expire()
     assert len(cluster.coordinator.table) == 0
     assert cluster.add(producer, P0) == [InvalidProducerIdMappingError]
     cluster.start()
+    assert len(cluster.coordinator.table) == 0
+
+
+def test_ids_that_expire_together_are_removed_a_bounded_number_at_a_time() -> None:
+    """A job may take another id for each of its runs. The event loop has to go on meanwhile."""
+    cluster = Cluster(transactional_id_expiration_ms=1_000)
+    ids = 3 * TOMBSTONES_MAX
+    for number in range(ids):
+        cluster.init(name=f"run-{number}")
+    cluster.clock.advance(2_000)
+    cluster.journal.hold = True
+    cluster.expiry.expire()
+    while len(cluster.coordinator.table):
+        before = len(cluster.coordinator.table)
+        cluster.advance(RETRY_MS)
+        cluster.expiry.expire()  # the next look comes, and waits for the end of this one
+        cluster.journal.release()
+        assert 0 < before - len(cluster.coordinator.table) <= TOMBSTONES_MAX
+
+
+def test_what_is_coordinated_elsewhere_does_not_expire_here() -> None:
+    cluster = Cluster(transactional_id_expiration_ms=1_000)
+    for number in range(2 * TOMBSTONES_MAX):
+        cluster.init(name=f"run-{number}")
+    cluster.clock.advance(2_000)
+    cluster.journal.hold = True
+    cluster.expiry.expire()
+    for partition in range(cluster.journal.partitions):
+        cluster.coordinator.journaled.unload(partition)
+    cluster.journal.fail_next = NotLeaderOrFollowerError()
+    cluster.journal.release()
+    written = sum(cluster.journal.ends.values())
+    cluster.advance(10 * RETRY_MS)
+    cluster.journal.release()
+    assert sum(cluster.journal.ends.values()) == written
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_an_expiry_that_cannot_be_written_is_left_to_the_next_look(attempts: int) -> None:
+    cluster = Cluster(transactional_id_expiration_ms=1_000)
+    cluster.init()
+    cluster.clock.advance(2_000)
+    for _ in range(attempts):
+        cluster.journal.fail_next = KafkaStorageError()
+        cluster.expiry.expire()
+        assert cluster.state == "Empty"
+    cluster.expiry.expire()
     assert len(cluster.coordinator.table) == 0
 
 
