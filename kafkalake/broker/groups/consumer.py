@@ -272,7 +272,7 @@ class ConsumerGroup(ClassicMembers):
         """Set or cancel the timers of changed members and update the subscribed topics."""
         for record in records:
             if isinstance(record, SubscriptionRecord):
-                self._follow_topics()
+                self._topics_read = None
                 if record.value is None:
                     self._cancel_timers(record.member_id)
             elif isinstance(record, CurrentRecord) and record.value is not None:
@@ -282,13 +282,10 @@ class ConsumerGroup(ClassicMembers):
                 elif old is None or (old.epoch, old.revoking) != (record.value.epoch, record.value.revoking):
                     self._expect_revocation(record.member_id)
 
-    def _follow_topics(self) -> None:
-        self.subscribed_topics = names_read(self.state.subscriptions.values(), self._topics())
-
     def topics_changed(self) -> None:
         """Note that topics were created, deleted or extended. The next heartbeat checks whether that concerns the group."""
         self._metadata_is_stale = True
-        self._follow_topics()
+        self._topics_read = None
 
     def timer_fired(self, name: Hashable) -> None:
         """Handle the expiry of the timer `name`."""
@@ -337,7 +334,7 @@ class ConsumerGroup(ClassicMembers):
     def restored(self) -> None:
         """Restart timers after the journal has been read. Each member gets a whole session timeout."""
         self._metadata_is_stale = True
-        self._follow_topics()
+        self._topics_read = None
         for member_id, subscription in self.state.subscriptions.items():
             self._expect_heartbeat(member_id)
             if subscription.classic is not None and self._has_to_rejoin(member_id):

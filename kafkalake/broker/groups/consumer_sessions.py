@@ -27,6 +27,7 @@ from kafkalake.broker.groups.consumer_requests import (
 from kafkalake.broker.groups.consumer_state import (
     DEAD,
     ConsumerState,
+    names_read,
     preferred_assignor,
 )
 from kafkalake.broker.groups.consumer_topics import TopicsNow
@@ -117,7 +118,7 @@ class MemberSessions:
         self.group_id = group_id
         self.state = ConsumerState(group_id, memory)
         self.decisions: list[Decision | Downgrade] = []
-        self.subscribed_topics: frozenset[str] = frozenset()
+        self._topics_read: frozenset[str] | None = frozenset()
         self.dead = False
         self._config = config
         self._timing = timing or config
@@ -157,15 +158,25 @@ class MemberSessions:
         """The expiry rule: each offset ages from its own commit, but not while its topic is subscribed."""
         return ExpiryRule(None, self.subscribed_topics)
 
+    @property
+    def subscribed_topics(self) -> frozenset[str]:
+        """The topic names of all members' subscriptions. They are looked for when somebody asks.
+
+        A topic is created and a broker takes over for thousands of groups at once, whose regular expressions all would have to
+        be matched.
+        """
+        if self._topics_read is None:
+            self._topics_read = names_read(self.state.subscriptions.values(), self._topics())
+        return self._topics_read
+
     def reads(self, topic: str) -> bool:
         """Return whether a member subscribes to the topic."""
         return topic in self.subscribed_topics
 
     def may_read(self, topics: frozenset[str]) -> bool:
         """Return whether members subscribe to one of the topics, or have regular expressions that may match it."""
-        return not self.subscribed_topics.isdisjoint(topics) or any(
-            one.regex for one in self.state.subscriptions.values()
-        )
+        has_regex = any(one.regex for one in self.state.subscriptions.values())
+        return has_regex or not self.subscribed_topics.isdisjoint(topics)
 
     def check_delete(self) -> None:
         """Raise `GroupIdNotFoundError` if dead, `NonEmptyGroupError` if the group has members."""

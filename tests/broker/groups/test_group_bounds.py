@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+import uuid
+from collections.abc import Iterator
 
 import pytest
 from broker.groups.coordination import Cluster
 from broker.groups.scenario import DELAY_MS
 
 from kafkalake.broker.coordination.table import MetadataMemory
+from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.offset_requests import OffsetToCommit
 from kafkalake.broker.groups.offsets import GroupOffsets, offset_bytes
 from kafkalake.broker.groups.records import CommittedOffset
 from kafkalake.broker.groups.requests import GroupProtocol, LeavingMember, SyncRequest
 from kafkalake.broker.groups.roster import Member, Roster
+from kafkalake.broker.groups.table import Group
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
     GroupMaxSizeReachedError,
@@ -84,6 +88,39 @@ def test_a_subscription_of_the_consumer_protocol_is_bounded() -> None:
     assert c.beat("g", "m", 0, topics=("t" * 249,) * 5)[0].error is InvalidRequestError
     assert c.beat("g", "m", 0, regex="(a|" * 300 + ")" * 300)[0].error is InvalidRequestError
     assert c.beat("g", "m", 0, topics=("clicks",))[0].error is None
+
+
+def group(c: Cluster, group_id: str) -> Group:
+    entry = c.coordinator.table.find(group_id)
+    assert entry is not None
+    return entry.group
+
+
+class TopicsLookedAt(dict[str, TopicOfGroup]):
+    """Topics that count how often somebody looks at all of them, as the match of a regular expression does."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_a_new_topic_and_a_load_cost_groups_with_regular_expressions_no_match_each() -> None:
+    """There may be thousands of groups that subscribe by a pattern, and the event loop has to go on."""
+    c = Cluster()
+    topics = c.topics = TopicsLookedAt(c.topics)
+    for number in range(50):
+        assert c.beat(f"g{number}", "m", 0, regex=f"clicks-{number}.*")[0].error is None
+    c.topics["clicks-7-new"] = TopicOfGroup(uuid.uuid4(), 1)
+    topics.looks = 0
+    c.consumers.topics_changed(["clicks-7-new"])
+    assert topics.looks == 0
+    assert [name for name in map("g{}".format, range(50)) if group(c, name).reads("clicks-7-new")] == ["g7"]
+    topics.looks = 0
+    c.start()
+    assert topics.looks == 0
+    assert group(c, "g7").reads("clicks-7-new") and not group(c, "g8").reads("clicks-7-new")
 
 
 def test_members_of_the_consumer_protocol_have_the_same_limits() -> None:
