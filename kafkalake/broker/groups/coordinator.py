@@ -10,7 +10,7 @@ All other requests return or raise. `groups.offset_requests` handles committed o
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any, TypeVar
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
@@ -279,17 +279,24 @@ class GroupCoordinator:
             raise GroupIdNotFoundError(f"Group {group_id} is not a classic group.")
         return describe(entry.group)
 
-    def list_groups(self, states: Collection[str] = (), group_types: Collection[str] = ()) -> list[GroupSummary]:
-        """Return the groups in any of `states` and of any of `group_types`, ignoring case. Empty means all."""
+    def list_groups(
+        self, states: Collection[str] = (), group_types: Collection[str] = ()
+    ) -> Generator[None, None, list[GroupSummary]]:
+        """Return the groups in any of `states` and of any of `group_types`, ignoring case. Empty means all.
+
+        It yields after each group: there may be a million.
+        """
         wanted_states = {state.lower() for state in states}
         wanted_types = {group_type.lower() for group_type in group_types}
-        found = [summary(entry.group) for entry in self.table]
-        return [
-            one
-            for one in found
-            if (not wanted_states or one.state.lower() in wanted_states)
-            and (not wanted_types or one.group_type in wanted_types)
-        ]
+        found = []
+        for entry in self.table:
+            one = summary(entry.group)
+            if (not wanted_states or one.state.lower() in wanted_states) and (
+                not wanted_types or one.group_type in wanted_types
+            ):
+                found.append(one)
+            yield
+        return found
 
     # Carrying out
 

@@ -9,7 +9,7 @@ All other requests return or raise.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,11 +18,11 @@ from kafkalake.broker.coordination.automata import EffectRunner
 from kafkalake.broker.coordination.decisions import Append, ErrorClass
 from kafkalake.broker.coordination.journal import Journal, ProducerIdAndEpoch, Timers
 from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator
-from kafkalake.broker.coordination.patterns import matching
+from kafkalake.broker.coordination.patterns import check_regex, matching
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker, Reach, TransactionDecision, WriteMarker
 from kafkalake.broker.transactions.ending import EndRequest
-from kafkalake.broker.transactions.records import TRANSACTION_FORMAT
+from kafkalake.broker.transactions.records import TRANSACTION_FORMAT, TransactionRecord
 from kafkalake.broker.transactions.requests import (
     PartitionResults,
     ProducerResult,
@@ -48,6 +48,9 @@ from kafkalake.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+LISTED_MAX = 200
+LISTED_BYTES = 32_000
+"""The most ids, and about the most of their bytes, that are looked at in one step of a list."""
 
 Markers = Callable[[TopicPartition, Marker, int, Callable[[ErrorClass | None], None]], None]
 """Function (partition, marker, coordinator epoch, done) that appends a control batch to a log.
@@ -206,27 +209,33 @@ class TransactionCoordinator:
         else:
             entry.waiting[lambda: action(None)] = None
 
-    def list_transactions(self, wanted: TransactionFilter) -> TransactionList:
-        """Handle ListTransactions. Raise `CoordinatorLoadInProgressError` or `InvalidRegularExpressionError`."""
+    def list_transactions(self, wanted: TransactionFilter) -> Generator[None, None, TransactionList]:
+        """Handle ListTransactions. Raise `CoordinatorLoadInProgressError` or `InvalidRegularExpressionError`.
+
+        It yields after a part of the ids: there may be a million, and a regular expression takes time by their length.
+        """
         if self.table.is_loading:
             raise CoordinatorLoadInProgressError
-        now_ms = self.clock.now_ms()
-        records = [entry.transaction.current for entry in self.table]
-        named = None
         if wanted.pattern:
-            named = matching(wanted.pattern, [one.transactional_id for one in records if one is not None])
-        return TransactionList(
-            tuple(
-                TransactionSummary(one.transactional_id, one.producer_id, one.state.label)
-                for one in records
-                if one is not None
-                and (not wanted.states or one.state.label in wanted.states)
+            check_regex(wanted.pattern)
+        found: list[TransactionSummary] = []
+        for records in _parts(self.table):
+            found += self._listed(wanted, records)
+            yield
+        return TransactionList(tuple(found), tuple(sorted(wanted.states - BY_LABEL.keys())))
+
+    def _listed(self, wanted: TransactionFilter, records: Sequence[TransactionRecord]) -> Iterator[TransactionSummary]:
+        now_ms, named = self.clock.now_ms(), None
+        if wanted.pattern:
+            named = matching(wanted.pattern, [one.transactional_id for one in records])
+        for one in records:
+            if (
+                (not wanted.states or one.state.label in wanted.states)
                 and (not wanted.producer_ids or one.producer_id in wanted.producer_ids)
                 and (wanted.duration_ms < 0 or now_ms - one.started_at_ms > wanted.duration_ms)
                 and (named is None or one.transactional_id in named)
-            ),
-            tuple(sorted(wanted.states - BY_LABEL.keys())),
-        )
+            ):
+                yield TransactionSummary(one.transactional_id, one.producer_id, one.state.label)
 
     # Carrying out
 
@@ -274,3 +283,18 @@ class TransactionCoordinator:
         except KeyError:
             return  # unloaded by an earlier decision
         self._markers(partition, marker, epoch, done)
+
+
+def _parts(entries: Iterable[TransactionEntry]) -> Iterator[list[TransactionRecord]]:
+    """Yield the states of these ids in lists of at most `LISTED_MAX`, of which the ids are not much longer than `LISTED_BYTES`."""
+    part: list[TransactionRecord] = []
+    size = 0
+    for entry in entries:
+        current = entry.transaction.current
+        if current is not None:
+            part.append(current)
+            size += len(current.transactional_id)
+        if len(part) >= LISTED_MAX or size >= LISTED_BYTES:
+            yield part
+            part, size = [], 0
+    yield part

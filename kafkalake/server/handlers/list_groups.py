@@ -5,23 +5,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from kafkalake.server.authorizer import Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
-def handle(request: Request[ListGroupsRequest]) -> ListGroupsResponse:
+def handle(request: Request[ListGroupsRequest]) -> Generator[None, None, ListGroupsResponse]:
     body = request.body
-    groups = request.context.broker.groups.coordinator.list_groups(body.states_filter, body.types_filter)
-    return ListGroupsResponse(
-        groups=[
-            ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type,
-                group_state=group.state,
-                group_type=group.group_type,
+    coordinator = request.context.broker.groups.coordinator
+    listed = []
+    for group in (yield from coordinator.list_groups(body.states_filter, body.types_filter)):
+        if request.allows(Resource.GROUP, group.group_id):
+            listed.append(
+                ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state,
+                    group_type=group.group_type,
+                )
             )
-            for group in groups
-            if request.allows(Resource.GROUP, group.group_id)
-        ]
-    )
+        yield
+    return ListGroupsResponse(groups=listed)

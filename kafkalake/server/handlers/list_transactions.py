@@ -6,6 +6,8 @@ whole id (KIP-1152), INVALID_REGULAR_EXPRESSION if it is invalid.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from kafkalake.broker.transactions.requests import TransactionFilter
 from kafkalake.errors import KafkaError
 from kafkalake.server.authorizer import Resource
@@ -17,7 +19,7 @@ from kafkalake.wire.messages.transactions import (
 )
 
 
-def handle(request: Request[ListTransactionsRequest]) -> ListTransactionsResponse:
+def handle(request: Request[ListTransactionsRequest]) -> Generator[None, None, ListTransactionsResponse]:
     body = request.body
     wanted = TransactionFilter(
         states=frozenset(body.state_filters),
@@ -26,16 +28,16 @@ def handle(request: Request[ListTransactionsRequest]) -> ListTransactionsRespons
         pattern=body.transactional_id_pattern,
     )
     try:
-        found = request.context.broker.transactions.coordinator.list_transactions(wanted)
+        found = yield from request.context.broker.transactions.coordinator.list_transactions(wanted)
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
-    return ListTransactionsResponse(
-        unknown_state_filters=list(found.unknown_states),
-        transaction_states=[
-            ListTransactionsTransactionState(
-                transactional_id=one.transactional_id, producer_id=one.producer_id, transaction_state=one.state
+    listed = []
+    for one in found.transactions:
+        if request.allows(Resource.TRANSACTIONAL_ID, one.transactional_id):
+            listed.append(
+                ListTransactionsTransactionState(
+                    transactional_id=one.transactional_id, producer_id=one.producer_id, transaction_state=one.state
+                )
             )
-            for one in found.transactions
-            if request.allows(Resource.TRANSACTIONAL_ID, one.transactional_id)
-        ],
-    )
+        yield
+    return ListTransactionsResponse(unknown_state_filters=list(found.unknown_states), transaction_states=listed)

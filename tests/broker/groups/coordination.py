@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from broker.groups.scenario import DELAY_MS, join_request
 from manual_clock import ManualClock
+from steps import run_steps
 
 from kafkalake.broker.coordination.journal import Appended, JournalRecord, ProducerIdAndEpoch
 from kafkalake.broker.coordination.table import Changes
@@ -25,7 +26,14 @@ from kafkalake.broker.groups.offset_requests import (
     OffsetToCommit,
     PartitionErrors,
 )
-from kafkalake.broker.groups.requests import JoinResult, LeaveResult, LeavingMember, SyncRequest, SyncResult
+from kafkalake.broker.groups.requests import (
+    GroupSummary,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
 from kafkalake.broker.groups.table import ChangedOffset
 from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.errors import KafkaError
@@ -121,6 +129,10 @@ class Cluster:
         answers: list[list[LeaveResult]] = []
         self.coordinator.leave_group(group_id, leaving, answers.append)
         return answers
+
+    def list_groups(self, states: Collection[str] = (), group_types: Collection[str] = ()) -> list[GroupSummary]:
+        """The groups in one of these states and of one of these types."""
+        return run_steps(self.coordinator.list_groups(states, group_types))
 
     def start(self, published: Changes[ChangedOffset] | None = None) -> None:
         """Load everything, from where `published` says."""

@@ -23,7 +23,7 @@ from kafkalake.errors import (
 
 
 def listed(c: Cluster) -> list[tuple[str, str, str]]:
-    return [(each.group_id, each.group_type, each.state) for each in c.coordinator.list_groups()]
+    return [(each.group_id, each.group_type, each.state) for each in c.list_groups()]
 
 
 def journal_is_empty(c: Cluster) -> bool:

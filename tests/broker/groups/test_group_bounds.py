@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from broker.groups.coordination import Cluster
 from broker.groups.scenario import DELAY_MS
+from steps import count_steps
 
 from kafkalake.broker.coordination.table import MetadataMemory
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
@@ -88,6 +89,15 @@ def test_a_subscription_of_the_consumer_protocol_is_bounded() -> None:
     assert c.beat("g", "m", 0, topics=("t" * 249,) * 5)[0].error is InvalidRequestError
     assert c.beat("g", "m", 0, regex="(a|" * 300 + ")" * 300)[0].error is InvalidRequestError
     assert c.beat("g", "m", 0, topics=("clicks",))[0].error is None
+
+
+def test_a_list_of_groups_is_made_in_steps_also_of_those_that_are_left_out() -> None:
+    c = Cluster()
+    for number in range(50):
+        c.commit(f"g{number}", OffsetToCommit("clicks", 0, 1))
+    for states, count in (((), 50), (("Stable",), 0)):
+        steps, found = count_steps(c.coordinator.list_groups(states))
+        assert (steps, len(found)) == (50, count)
 
 
 def group(c: Cluster, group_id: str) -> Group:

@@ -69,7 +69,7 @@ def test_a_group_goes_from_the_first_join_to_its_assignment_and_back() -> None:
     c.coordinator.heartbeat("g", first.member_id, 1)
     assert c.coordinator.describe_group("g").state == "Stable"
     assert c.leave("g", LeavingMember(first.member_id))[0][0].error is None
-    assert [(s.group_id, s.state, s.protocol_type) for s in c.coordinator.list_groups()] == [("g", "Empty", "consumer")]
+    assert [(s.group_id, s.state, s.protocol_type) for s in c.list_groups()] == [("g", "Empty", "consumer")]
 
 
 def test_a_sync_is_answered_when_the_journal_has_it() -> None:
@@ -239,12 +239,12 @@ def test_only_members_of_the_generation_commit_to_a_group_with_members() -> None
 def test_a_simple_group_is_listed_and_described() -> None:
     c = Cluster()
     c.commit("g", one(1))
-    assert [(s.group_id, s.protocol_type, s.state, s.group_type) for s in c.coordinator.list_groups()] == [
+    assert [(s.group_id, s.protocol_type, s.state, s.group_type) for s in c.list_groups()] == [
         ("g", "", "Empty", "classic")
     ]
-    assert c.coordinator.list_groups(states=["stable"]) == []
-    assert len(c.coordinator.list_groups(states=["EMPTY"], group_types=["Classic"])) == 1
-    assert c.coordinator.list_groups(group_types=["consumer"]) == []
+    assert c.list_groups(states=["stable"]) == []
+    assert len(c.list_groups(states=["EMPTY"], group_types=["Classic"])) == 1
+    assert c.list_groups(group_types=["consumer"]) == []
     assert c.coordinator.describe_group("g").state == "Empty"
 
 
@@ -392,7 +392,7 @@ def test_a_group_with_members_is_not_deleted() -> None:
     assert c.fetched("simple") == {}
     c.start()
     assert c.fetched("simple") == {}
-    assert [s.group_id for s in c.coordinator.list_groups()] == ["g"]
+    assert [s.group_id for s in c.list_groups()] == ["g"]
 
 
 def test_a_group_that_is_being_deleted_accepts_nothing_and_is_back_if_it_could_not_be() -> None:
@@ -490,9 +490,9 @@ def test_an_empty_groups_offsets_expire_with_the_group() -> None:
     c.clock.advance(2 * SESSION_MS)
     c.removal.expire()
     assert c.fetched("g") == {}
-    assert c.coordinator.list_groups() == []
+    assert c.list_groups() == []
     c.start()
-    assert c.coordinator.list_groups() == []
+    assert c.list_groups() == []
 
 
 def test_an_active_groups_offsets_of_topics_it_reads_stay() -> None:

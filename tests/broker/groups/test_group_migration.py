@@ -76,7 +76,7 @@ class Rolling(Cluster):
         return False
 
     def kind(self) -> tuple[str, str]:
-        (listed,) = self.coordinator.list_groups()
+        (listed,) = self.list_groups()
         return listed.group_type, listed.state
 
 

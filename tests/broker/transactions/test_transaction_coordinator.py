@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import pytest
 from broker.transactions.our_world import ID, Cluster, Crashed
+from steps import count_steps, run_steps
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
+from kafkalake.broker.transactions.coordinator import LISTED_MAX
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker
 from kafkalake.broker.transactions.ending import EPOCH_LAST, EPOCH_MAX, EndRequest
 from kafkalake.broker.transactions.expiry import RETRY_MS, TOMBSTONES_MAX
 from kafkalake.broker.transactions.records import TransactionRecord, encode
-from kafkalake.broker.transactions.requests import ProducerResult, TransactionFilter
+from kafkalake.broker.transactions.requests import ProducerResult, TransactionFilter, TransactionList
 from kafkalake.broker.transactions.starting import pass_over
 from kafkalake.broker.transactions.states import State
 from kafkalake.errors import (
@@ -393,7 +395,9 @@ def test_listing() -> None:
     cluster.add(open_producer, P0)
     cluster.init(name="app-2")
     cluster.advance(5_000)
-    listed = cluster.coordinator.list_transactions
+
+    def listed(wanted: TransactionFilter) -> TransactionList:
+        return run_steps(cluster.coordinator.list_transactions(wanted))
 
     def names(**wanted: object) -> list[str]:
         return sorted(one.transactional_id for one in listed(TransactionFilter(**wanted)).transactions)  # type: ignore[arg-type]
@@ -407,6 +411,17 @@ def test_listing() -> None:
     assert names(pattern="app-[2-9]") == ["app-2"]
     with pytest.raises(InvalidRegularExpressionError):
         listed(TransactionFilter(pattern="("))
+
+
+@pytest.mark.parametrize(("ids", "length", "in_a_step"), [(1_000, 10, LISTED_MAX), (30, 10_000, 4)])
+def test_a_list_of_many_or_long_ids_is_made_in_steps(ids: int, length: int, in_a_step: int) -> None:
+    cluster = Cluster()
+    for number in range(ids):
+        cluster.init(name=f"{number}".rjust(length, "i"))
+    for wanted in (TransactionFilter(), TransactionFilter(pattern="i+[0-9]+"), TransactionFilter(pattern="no")):
+        steps, found = count_steps(cluster.coordinator.list_transactions(wanted))
+        assert len(found.transactions) == (0 if wanted.pattern == "no" else ids)
+        assert steps >= ids / in_a_step
 
 
 def test_requests_that_are_not_for_us() -> None:
@@ -423,7 +438,7 @@ def test_requests_that_are_not_for_us() -> None:
     cluster.coordinator.journaled.begin_load(next(p for p in range(3) if p not in cluster.coordinator.table.partitions))
     assert cluster.init() == [ProducerResult(CoordinatorLoadInProgressError)]
     with pytest.raises(CoordinatorLoadInProgressError):
-        cluster.coordinator.list_transactions(TransactionFilter())
+        run_steps(cluster.coordinator.list_transactions(TransactionFilter()))
 
 
 def test_who_waits_when_the_partition_goes_is_sent_away() -> None:
