@@ -8,7 +8,7 @@ meanwhile. A group with a commit on its way to the journal is left alone, as a t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from functools import partial
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 BATCHES_MAX = 4
 """Maximum number of batches, or deletions of groups, that are being written at a time."""
+OFFSETS_PER_STEP = 500
+"""Maximum number of offsets that are looked at in one step: a group may have a million."""
 RETRY_MS = 1_000
 """Delay before groups are looked at again in which offsets of deleted topics could not be removed."""
 
@@ -133,8 +135,10 @@ class OffsetRemoval:
 
     def _remove_stale(self, entry: GroupEntry, names: Collection[str] | None) -> Iterator[None]:
         is_gone = partial(self._stale_of, entry)
-        gone = is_gone(entry.offsets.known_keys(names))
-        yield
+        gone: list[TopicPartition] = []
+        for some in _parts(entry.offsets.known_keys()):
+            gone += is_gone(some if names is None else [key for key in some if key[0] in names])
+            yield
         if gone and not (yield from self._remove(entry, gone, is_gone)):
             self._look_again(entry)
 
@@ -144,9 +148,12 @@ class OffsetRemoval:
         return [key for key in keys if all(is_stale(key[0], committed) for committed in all_of(key))]
 
     def _expire(self, entry: GroupEntry) -> Iterator[None]:
-        gone = self._expired_of(entry)
-        yield
-        if len(gone) < len(entry.offsets) or entry.offsets.has_pending or not entry.group.is_vacant:
+        commits, gone = entry.offsets.commits, list[TopicPartition]()
+        for some in _parts(entry.offsets.committed_keys()):
+            gone += self._expired_of(entry, some)
+            yield
+        is_over = len(gone) == len(entry.offsets) and entry.offsets.commits == commits
+        if not is_over or entry.offsets.has_pending or not entry.group.is_vacant:
             yield from self._remove(entry, gone, partial(self._expired_of, entry))
         elif not self._may_write(entry):
             return
@@ -156,7 +163,7 @@ class OffsetRemoval:
         else:
             self._table.forget(entry)  # the journal has no record of it
 
-    def _expired_of(self, entry: GroupEntry, keys: Iterable[TopicPartition] | None = None) -> list[TopicPartition]:
+    def _expired_of(self, entry: GroupEntry, keys: Iterable[TopicPartition]) -> list[TopicPartition]:
         now_ms, retention_ms = self._coordinator.clock.now_ms(), self._config.offsets_retention_ms
         return entry.offsets.expired(entry.group.expiry, now_ms, retention_ms, keys)
 
@@ -199,3 +206,8 @@ class OffsetRemoval:
         self._groups |= self._again
         self._again.clear()
         self._go_on()
+
+
+def _parts(keys: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+    """Yield what is looked at in one step, and nothing once if there is nothing."""
+    return (keys[start : start + OFFSETS_PER_STEP] for start in range(0, len(keys) or 1, OFFSETS_PER_STEP))

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from typing import NamedTuple, TypeAlias
 
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -205,12 +206,12 @@ class OffsetRequests:
     def fetch(
         self,
         group_id: str,
-        partitions: Iterable[TopicPartition] | None,
+        partitions: Iterable[TopicPartition],
         *,
         require_stable: bool,
         member: tuple[str | None, int] = (None, -1),
     ) -> dict[TopicPartition, CommittedOffset | ErrorClass | None]:
-        """Return the committed offsets of `partitions` (None: of all that have one), or None where there is none.
+        """Return the committed offsets of `partitions`, or None where there is none.
 
         With `require_stable`, a partition that an open transaction may change gets `UnstableOffsetCommitError`. `member`: id and
         epoch of the requesting member, if any (consumer protocol). Raise errors of the group as a whole. A group that does not
@@ -219,17 +220,22 @@ class OffsetRequests:
         self._table.check(group_id, may_be_empty=True)
         entry = self._table.find(group_id)
         if entry is None:
-            return dict.fromkeys(partitions or ())
+            return dict.fromkeys(partitions)
         if isinstance(entry.group, ConsumerGroup):
             entry.group.check_fetch(*member)
         found: dict[TopicPartition, CommittedOffset | ErrorClass | None] = {}
-        for key in entry.offsets.committed_keys() if partitions is None else partitions:
+        for key in partitions:
             try:
                 committed = entry.offsets.fetch(key, require_stable=require_stable)
                 found[key] = None if committed is None or self.is_stale(key[0], committed) else committed
             except KafkaError as error:
                 found[key] = type(error)
         return found
+
+    def committed_in(self, group_id: str) -> list[TopicPartition]:
+        """Return the partitions of which a group has committed offsets. There may be as many as in the lake."""
+        entry = self._table.find(group_id)
+        return [] if entry is None else entry.offsets.committed_keys()
 
     # Deleting
 
@@ -303,12 +309,11 @@ class OffsetRequests:
 
         entry.group.die(CoordinatorNotAvailableError)
         self._coordinator.effects.run(entry)
-        offsets = tombstones(entry, entry.offsets.known_keys())
-        records: list[Record] = [*offsets, *entry.group.tombstones()]
-        self._write_all(entry.partition, records, deleted)
+        offsets = (_tombstone(entry, key) for key in entry.offsets.known_keys())
+        self._write_all(entry.partition, chain[Record](offsets, entry.group.tombstones()), deleted)
 
     def _write_all(
-        self, partition: int, records: Sequence[Record], written: Callable[[ErrorClass | None], None]
+        self, partition: int, records: Iterable[Record], written: Callable[[ErrorClass | None], None]
     ) -> None:
         """Write in as many batches as needed. `written` gets the result of the last one, or the first error."""
         batches, shard = _batches(records), self._table.shard(partition)
@@ -327,8 +332,14 @@ class OffsetRequests:
 
 def tombstones(entry: GroupEntry, keys: Iterable[TopicPartition]) -> list[OffsetRecord]:
     """Return the records that remove a group's offsets."""
-    return [OffsetRecord(entry.group.group_id, topic, partition, None) for topic, partition in keys]
+    return [_tombstone(entry, key) for key in keys]
 
 
-def _batches(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-    return (records[start : start + RECORDS_PER_BATCH] for start in range(0, len(records), RECORDS_PER_BATCH))
+def _tombstone(entry: GroupEntry, key: TopicPartition) -> OffsetRecord:
+    return OffsetRecord(entry.group.group_id, *key, None)
+
+
+def _batches(records: Iterable[Record]) -> Iterator[Sequence[Record]]:
+    """Yield the records in batches. Each is made when it is asked for: a group may have a million offsets."""
+    left = iter(records)
+    return iter(lambda: list(islice(left, RECORDS_PER_BATCH)), [])

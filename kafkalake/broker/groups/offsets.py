@@ -8,7 +8,7 @@ changes nothing. Source: KIP-98 (transactional offsets), KIP-211 (expiry), KIP-4
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -48,6 +48,12 @@ class GroupOffsets:
         self._committed: dict[TopicPartition, Positioned] = {}
         self._pending: dict[int, dict[TopicPartition, Positioned]] = {}
         self._pending_of: Counter[TopicPartition] = Counter()
+        self._commits = 0
+
+    @property
+    def commits(self) -> int:
+        """The number of commits that were applied: if it has not changed, no offset has."""
+        return self._commits
 
     def __len__(self) -> int:
         return len(self._committed)
@@ -72,12 +78,11 @@ class GroupOffsets:
 
     def committed_keys(self) -> list[TopicPartition]:
         """Return the partitions with a committed offset."""
-        return sorted(self._committed)
+        return list(self._committed)
 
-    def known_keys(self, topics: Collection[str] | None = None) -> list[TopicPartition]:
-        """Return the partitions of these topics, or of all, with a committed or pending offset."""
-        known = chain(self._committed, self._pending_of)
-        return sorted(set(known if topics is None else (key for key in known if key[0] in topics)))
+    def known_keys(self) -> list[TopicPartition]:
+        """Return the partitions with a committed or pending offset."""
+        return list(dict.fromkeys(chain(self._committed, self._pending_of)))
 
     def all_of(self, key: TopicPartition) -> list[CommittedOffset]:
         """Return the committed offset of a partition and those pending in open transactions."""
@@ -93,6 +98,7 @@ class GroupOffsets:
         known = self._committed.get(key)
         if known is not None and known.position >= position:
             return False
+        self._commits += 1
         self._committed[key] = Positioned(committed, position)
         self._count(offset_bytes(key[0], committed.metadata) - _bytes_of(key, known))
         return True

@@ -50,7 +50,7 @@ def _group(
     group_id, topics = group.group_id, group.topics
     try:
         check_group(request, group_id)
-        found = _all(request, group) if topics is None else (yield from _some(request, group, topics))
+        found = yield from _all(request, group) if topics is None else _some(request, group, topics)
     except KafkaError as error:
         return OffsetFetchResponseGroup(
             group_id=group_id, error_code=error.code, topics=_refused(request, topics or (), error)
@@ -100,17 +100,25 @@ def _check(request: Request[OffsetFetchRequest], name: str) -> None:
         raise TopicAuthorizationError()
 
 
-def _all(request: Request[OffsetFetchRequest], group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopic]:
-    found = _fetch(request, group, None)
+def _all(
+    request: Request[OffsetFetchRequest], group: OffsetFetchRequestGroup
+) -> Generator[None, None, list[OffsetFetchResponseTopic]]:
+    _fetch(request, group, [])  # raises the group's error
     by_topic: dict[str, list[OffsetFetchResponsePartition]] = {}
-    for (name, index), committed in found.items():
-        if request.allows(Resource.TOPIC, name):
-            by_topic.setdefault(name, []).append(_partition(index, committed))
-    return [OffsetFetchResponseTopic(name=name, partitions=partitions) for name, partitions in by_topic.items()]
+    keys = request.context.broker.groups.offsets.committed_in(group.group_id)
+    for start in range(0, len(keys), _PARTITIONS_A_STEP):
+        found = _fetch(request, group, keys[start : start + _PARTITIONS_A_STEP])
+        for (name, index), committed in found.items():
+            if request.allows(Resource.TOPIC, name):
+                by_topic.setdefault(name, []).append(_partition(index, committed))
+        yield
+    for partitions in by_topic.values():
+        partitions.sort(key=lambda each: each.partition_index)
+    return [OffsetFetchResponseTopic(name=name, partitions=by_topic[name]) for name in sorted(by_topic)]
 
 
 def _fetch(
-    request: Request[OffsetFetchRequest], group: OffsetFetchRequestGroup, partitions: Iterable[TopicPartition] | None
+    request: Request[OffsetFetchRequest], group: OffsetFetchRequestGroup, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, CommittedOffset | type[KafkaError] | None]:
     return request.context.broker.groups.offsets.fetch(
         group.group_id,

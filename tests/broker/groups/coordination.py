@@ -209,7 +209,7 @@ class Cluster:
         self, group_id: str, *keys: tuple[str, int], require_stable: bool = False
     ) -> dict[tuple[str, int], object]:
         """The offsets of a group in these partitions (none: in all that have one): the number, or the error class."""
-        found = self.offsets.fetch(group_id, keys or None, require_stable=require_stable)
+        found = self.offsets.fetch(group_id, keys or self.offsets.committed_in(group_id), require_stable=require_stable)
         return {
             key: value if value is None or isinstance(value, type) else value.offset for key, value in found.items()
         }

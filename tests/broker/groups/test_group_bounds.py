@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from broker.groups.coordination import Cluster
@@ -25,6 +27,8 @@ from kafkalake.errors import (
     InvalidRequestError,
     MemberIdRequiredError,
 )
+from kafkalake.server.handlers import offset_fetch
+from kafkalake.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 
 NOT_REQUIRED = {"member_id_required": False}
 
@@ -98,6 +102,26 @@ def test_a_list_of_groups_is_made_in_steps_also_of_those_that_are_left_out() -> 
     for states, count in (((), 50), (("Stable",), 0)):
         steps, found = count_steps(c.coordinator.list_groups(states))
         assert (steps, len(found)) == (50, count)
+
+
+def test_the_offsets_of_a_group_are_answered_in_steps() -> None:
+    c = Cluster()
+    c.topics["wide"] = TopicOfGroup(uuid.uuid4(), 1_000)
+    c.commit("g", OffsetToCommit("clicks", 1, 7), *(OffsetToCommit("wide", 999 - each, each) for each in range(1_000)))
+    broker = SimpleNamespace(groups=SimpleNamespace(offsets=c.offsets))
+    asked: Any = SimpleNamespace(
+        version=8,
+        body=OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]),
+        context=SimpleNamespace(broker=broker),
+        allows=lambda *_: True,
+    )
+    steps, answer = count_steps(offset_fetch.handle(asked))
+    assert steps >= 10
+    clicks, wide = answer.groups[0].topics
+    assert [(each.partition_index, each.committed_offset) for each in clicks.partitions] == [(1, 7)]
+    assert [(each.partition_index, each.committed_offset) for each in wide.partitions] == [
+        (index, 999 - index) for index in range(1_000)
+    ]
 
 
 def group(c: Cluster, group_id: str) -> Group:

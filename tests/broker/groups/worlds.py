@@ -140,7 +140,7 @@ class OurWorld:
         return [label(results[one.topic, one.partition]) for one in asked]
 
     def fetch(self, group: str) -> list[tuple[str, int, int, str]]:
-        found = self.cluster.offsets.fetch(group, None, require_stable=True)
+        found = self.cluster.offsets.fetch(group, self.cluster.offsets.committed_in(group), require_stable=True)
         return sorted(
             (*key, value.offset, value.metadata) for key, value in found.items() if isinstance(value, CommittedOffset)
         )
