@@ -122,7 +122,7 @@ class OffsetRequests:
         try:
             partition = self._table.check(request.group_id, may_be_empty=True)
             self._check_group(request)
-            self._check_memory(request.group_id, accepted)
+            self._check_memory(request, accepted)
         except KafkaError as error:
             written(type(error))
             return
@@ -165,15 +165,19 @@ class OffsetRequests:
         else:
             self._coordinator.check_room(request.group_id)
 
-    def _check_memory(self, group_id: str, offsets: Iterable[OffsetToCommit]) -> None:
-        """Raise `CoordinatorNotAvailableError` if these grow the offsets of all groups beyond their limit."""
+    def _check_memory(self, request: CommitRequest, offsets: Iterable[OffsetToCommit]) -> None:
+        """Raise `CoordinatorNotAvailableError` if these grow the offsets of all groups beyond their limit.
+
+        One that replaces another goes on, also in a transaction if no other one may change it.
+        """
         used = self._table.offset_memory.bytes
         most = self._config.group_coordinator_offsets_max_bytes
         if used + sum(offset_bytes(one.topic, one.metadata) for one in offsets) <= most:
             return
-        entry = self._table.find(group_id)
+        entry = self._table.find(request.group_id)
+        producer_id = None if request.producer is None else request.producer.producer_id
         for one in offsets:
-            known = None if entry is None else entry.offsets.get((one.topic, one.partition))
+            known = None if entry is None else entry.offsets.replaced_by((one.topic, one.partition), producer_id)
             if known is None or len(one.metadata) > len(known.committed.metadata):
                 raise CoordinatorNotAvailableError("too many committed offsets (group.coordinator.offsets.max.bytes)")
 

@@ -69,6 +69,15 @@ class GroupOffsets:
     def get(self, key: TopicPartition) -> Positioned | None:
         return self._committed.get(key)
 
+    def replaced_by(self, key: TopicPartition, producer_id: int | None) -> Positioned | None:
+        """Return the offset in whose place a commit comes, of a producer's transaction or of none, now or when that ends.
+
+        None if it takes memory beside the others: there is none, or another transaction has one.
+        """
+        if producer_id is None or not self._pending_of[key]:
+            return self._committed.get(key)
+        return self._pending.get(producer_id, {}).get(key)
+
     def fetch(self, key: TopicPartition, *, require_stable: bool) -> CommittedOffset | None:
         """Return the committed offset. Raise `UnstableOffsetCommitError` if `require_stable` and a transaction may change it."""
         if require_stable and self._pending_of[key]:

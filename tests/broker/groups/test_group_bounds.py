@@ -13,6 +13,7 @@ from broker.groups.coordination import Cluster
 from broker.groups.scenario import DELAY_MS
 from steps import count_steps
 
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.coordination.table import MetadataMemory
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.offset_requests import OffsetToCommit
@@ -247,6 +248,29 @@ def test_committed_offsets_have_a_limit_in_sum_and_those_that_are_there_go_on() 
     assert commit("d", 1) == full
     assert c.delete_groups("a") == [{"a": None}]
     assert commit("d", 2) == {("clicks", 0): None}
+
+
+def test_beyond_the_limit_an_offset_goes_on_in_one_transaction_at_a_time() -> None:
+    """Each transaction that is open keeps an offset of its own beside the committed one."""
+    c = Cluster(group_coordinator_offsets_max_bytes=4_000)
+    key = ("clicks", 0)
+
+    def commit(producer_id: int, metadata: int = 3_000) -> object:
+        offset = OffsetToCommit(*key, producer_id, metadata="m" * metadata)
+        return c.commit("g", offset, producer=None if producer_id < 0 else ProducerIdAndEpoch(producer_id, 0))[0]
+
+    assert commit(-1) == {key: None}
+    for _ in range(3):
+        assert commit(1) == {key: None}
+    used = c.coordinator.table.offset_memory.bytes
+    for producer_id in range(2, 10):
+        assert commit(producer_id) == {key: CoordinatorNotAvailableError}
+    assert commit(1, 3_001) == {key: CoordinatorNotAvailableError}
+    assert commit(-1) == {key: None}
+    assert c.coordinator.table.offset_memory.bytes == used
+    c.end_transaction("g", ProducerIdAndEpoch(1, 0), committed=True)
+    assert commit(2) == {key: None}
+    assert commit(3) == {key: CoordinatorNotAvailableError}
 
 
 def test_offsets_of_transactions_count_until_they_end() -> None:
