@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from kafkalake.broker.coordination.decisions import Append, CancelTimer, Decision, ErrorClass, Reply, SetTimer
 from kafkalake.broker.groups.assignors import NOTHING, Assignment
-from kafkalake.broker.groups.consumer_checks import admitted, check_holder, check_request, updated
+from kafkalake.broker.groups.consumer_checks import admitted, check_holder, check_regexes, check_request, updated
 from kafkalake.broker.groups.consumer_classic import ClassicMembers
 from kafkalake.broker.groups.consumer_reconciliation import reconciled
 from kafkalake.broker.groups.consumer_records import (
@@ -129,6 +129,7 @@ class ConsumerGroup(ClassicMembers):
             records.append(CurrentRecord(self.group_id, request.member_id, current))
         subscription = updated(before, request)
         self._check_size(before, subscription)
+        check_regexes(state, before, subscription)
         subscriptions = state.subscriptions
         if subscription != before or replaced is not None:
             records.append(SubscriptionRecord(self.group_id, request.member_id, subscription))

@@ -26,6 +26,9 @@ from kafkalake.errors import (
 NAMES_MAX = 10_000
 """Maximum number of topics in one subscription, which is one journal record."""
 
+REGEXES_MAX = 50
+"""Maximum number of different regular expressions of the members of a group. Each is matched against all topics in one step."""
+
 
 def check_request(request: HeartbeatRequest) -> None:
     """Check a heartbeat's fields independently of the group.
@@ -87,6 +90,16 @@ def admitted(state: ConsumerState, request: HeartbeatRequest) -> str | None:
             f"group because the instance id is owned by {holder} member."
         )
     return holder
+
+
+def check_regexes(state: ConsumerState, before: Subscription | None, subscription: Subscription) -> None:
+    """Raise `InvalidRequestError` if a member would add one regular expression too many to those of its group."""
+    regex = subscription.regex
+    if not regex or (before is not None and before.regex == regex):
+        return
+    others = {one.regex for one in state.subscriptions.values() if one is not before and one.regex}
+    if regex not in others and len(others) >= REGEXES_MAX:
+        raise InvalidRequestError(f"The members of a group have at most {REGEXES_MAX} different regular expressions.")
 
 
 def check_holder(request: HeartbeatRequest, holder: str | None) -> None:

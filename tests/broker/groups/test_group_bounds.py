@@ -15,6 +15,7 @@ from steps import count_steps
 
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.coordination.table import MetadataMemory
+from kafkalake.broker.groups.consumer_checks import REGEXES_MAX
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.offset_requests import OffsetToCommit
 from kafkalake.broker.groups.offsets import GroupOffsets, offset_bytes
@@ -94,6 +95,23 @@ def test_a_subscription_of_the_consumer_protocol_is_bounded() -> None:
     assert c.beat("g", "m", 0, topics=("t" * 249,) * 5)[0].error is InvalidRequestError
     assert c.beat("g", "m", 0, regex="(a|" * 300 + ")" * 300)[0].error is InvalidRequestError
     assert c.beat("g", "m", 0, topics=("clicks",))[0].error is None
+
+
+def test_the_members_of_a_group_have_few_different_regular_expressions() -> None:
+    """Each is matched against all topics whenever a member joins, leaves or subscribes to something else."""
+    c = Cluster()
+    for number in range(REGEXES_MAX):
+        assert c.beat("g", f"m{number}", 0, regex=f"clicks-{number}.*")[0].error is None
+    (refused,) = c.beat("g", "new", 0, regex="views.*")
+    assert refused.error is InvalidRequestError
+    assert str(REGEXES_MAX) in refused.message
+    assert c.beat("g", "same", 0, regex="clicks-7.*")[0].error is None
+    assert c.beat("g", "names", 0, topics=("clicks",))[0].error is None
+    assert c.beat("other", "new", 0, regex="views.*")[0].error is None
+    assert c.beat("g", "m0", -1)[0].error is None
+    assert c.beat("g", "new", 0, regex="views.*")[0].error is None
+    assert c.beat("g", "m1", 2, regex="more.*")[0].error is None, "in the place of its own"
+    assert c.beat("g", "names", REGEXES_MAX + 2, regex="beside.*")[0].error is InvalidRequestError
 
 
 def test_a_list_of_groups_is_made_in_steps_also_of_those_that_are_left_out() -> None:
