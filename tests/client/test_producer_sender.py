@@ -180,6 +180,22 @@ def test_retries_end_with_the_error() -> None:
     assert len(producer.requests) == 3
 
 
+@pytest.mark.parametrize("code", [NOT_ENOUGH_REPLICAS, OUT_OF_ORDER])
+def test_a_partition_goes_on_after_a_batch_was_sent_as_often_as_it_may_be(code: int) -> None:
+    producer = SimulatedProducer(linger_ms=0, retries=2).start()
+    producer.send(b"begin")
+    producer.run()
+    for round_number in range(1, 3):
+        producer.fault = failures_of(3, code)
+        lost = producer.send(b"lost")
+        producer.run(5_000)
+        with pytest.raises(KafkaLakeError):
+            lost.get(0)
+        again = [producer.send(b"again"), producer.send(b"and again")]
+        producer.run(5_000)
+        assert offsets(again) == [2 * round_number - 1, 2 * round_number], "its number was missing for ever"
+
+
 def test_an_error_that_stays_fails_the_batch_and_later_ones_go_on() -> None:
     producer = SimulatedProducer(linger_ms=0).start()
     for _ in range(2):

@@ -123,24 +123,27 @@ class Sequences:
         self._remove(state, batch)
 
     def failed(self, batch: Batch, *, can_renumber: bool) -> None:
-        """Take the news that a batch is lost for good. can_renumber: it was not sent as often as it may be."""
+        """Take the news that a batch is lost for good.
+
+        can_renumber: it was not sent as often as it may be. Of one that was, the broker may have it or not.
+        """
         if not batch.has_sequence:
             return
         state = self._state(batch)
         self._remove(state, batch)
-        if not can_renumber:
-            return
-        if self._is_transactional:
+        if not self._is_transactional:
+            if can_renumber:
+                self._to_renumber.add((batch.topic, batch.partition))
+            else:
+                self._mark_unresolved(state, batch)
+        elif can_renumber:
             _close_gap(state, batch)
-        else:
-            self._to_renumber.add((batch.topic, batch.partition))
 
     def expired(self, batch: Batch) -> None:
         """Take the news that a batch which was sent is given up, so that the broker may have it or not."""
         state = self._state(batch)
         self._remove(state, batch)
-        state.mark_unresolved(True)
-        self._unresolved.add((batch.topic, batch.partition))
+        self._mark_unresolved(state, batch)
 
     def replaced(self, batch: Batch, parts: list[Batch]) -> None:
         """Take the news that a batch was cut into parts, which take its numbers."""
@@ -215,6 +218,10 @@ class Sequences:
     def _remove(self, state: _Partition, batch: Batch) -> None:
         if batch in state.in_flight:
             state.in_flight.remove(batch)
+
+    def _mark_unresolved(self, state: _Partition, batch: Batch) -> None:
+        state.mark_unresolved(True)
+        self._unresolved.add((batch.topic, batch.partition))
 
     def _renumber(self, batch: Batch) -> bool:
         """Number the batch's partition anew with the next epoch, if that is possible outside of the coordinator."""
