@@ -155,11 +155,16 @@ def error_of(pending: PendingRequest[InitProducerIdResponse], subject: str) -> K
     """Return the error of a request or in its response, None for none."""
     if pending.error is not None:
         return pending.error
-    response = pending.result()
+    return error_in(pending.result(), subject)
+
+
+def error_in(response: InitProducerIdResponse, subject: str) -> KafkaError | None:
+    """Return the error of a response, None if it has an id and an epoch."""
     code = response.error_code
     if code:
         return error_for_code(code, f"{subject}: {error_name(code).lower()}")
-    return None if response.producer_id >= 0 else NetworkExceptionError(f"{subject}: the response has none")
+    has_identity = response.producer_id >= 0 and response.producer_epoch >= 0
+    return None if has_identity else NetworkExceptionError(f"{subject}: the response has no producer id")
 
 
 def may_pass(error: KafkaLakeError) -> bool:

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from kafkalake.client.producing.idempotence import Identity
+from kafkalake.client.producing.identities import error_in
 from kafkalake.client.records import ConsumerGroupMetadata, OffsetAndMetadata
 from kafkalake.client.requests import (
     ADD_OFFSETS_TO_TXN,
@@ -40,6 +41,7 @@ from kafkalake.wire.messages.transactions import (
     AddPartitionsToTxnTopic,
     EndTxnRequest,
     InitProducerIdRequest,
+    InitProducerIdResponse,
 )
 
 GROUP, TRANSACTION = 0, 1
@@ -97,9 +99,12 @@ def initialize(transactional_id: str, timeout_ms: int, identity: Identity) -> St
         producer_id=identity.producer_id,
         producer_epoch=identity.producer_epoch,
     )
-    return Step(
-        Kind.INITIALIZE, INIT_PRODUCER_ID, message, (TRANSACTION, transactional_id), _top_level(transactional_id)
-    )
+
+    def errors(response: InitProducerIdResponse) -> list[KafkaError]:
+        error = error_in(response, transactional_id)
+        return [] if error is None else [error]
+
+    return Step(Kind.INITIALIZE, INIT_PRODUCER_ID, message, (TRANSACTION, transactional_id), errors)
 
 
 def add_partitions(transactional_id: str, identity: Identity, partitions: Iterable[TopicPartition]) -> Step:
