@@ -429,6 +429,54 @@ def test_an_operation_that_has_ended_unheard_may_be_called_again_and_once_heard_
     producer.write(b"next")
 
 
+@pytest.mark.parametrize("end", [Transactions.commit, Transactions.abort])
+def test_a_record_that_comes_while_the_transaction_is_ended_is_neither_of_it_nor_of_the_next(
+    producer: TransactionalProducer, end: Callable[[Transactions], Outcome]
+) -> None:
+    """Of a thread that was about to add it: as one that had to wait for memory."""
+    producer.do(Transactions.begin)
+    producer.send(b"first")
+    producer.run()
+    producer.network.hold_answers()
+    outcomes: list[Outcome] = []
+    producer.core.sender.call(lambda: outcomes.append(producer.core.operate(end)))
+    producer.run()
+    late = producer.send(b"late")
+    producer.run()
+    producer.network.deliver()
+    producer.run(1_000)
+    assert outcomes[0].is_done and outcomes[0].error is None
+    with pytest.raises(TransactionAbortedError):
+        late.get(0)
+    producer.write(b"next")
+    assert b"late" not in producer.logs["t", 0].values
+
+
+def test_a_record_that_comes_after_an_error_of_the_transaction_is_not_sent(producer: TransactionalProducer) -> None:
+    producer.do(Transactions.begin)
+    producer.send(b"first")
+    producer.run()
+    producer.fault = lambda topic, partition: INVALID_RECORD
+    producer.send(b"bad")
+    producer.run()
+    assert producer.state is State.ABORTABLE_ERROR
+    producer.fault = lambda topic, partition: 0
+    late = producer.send(b"late")
+    producer.run()
+    assert late.is_done and producer.logs["t", 0].values == [b"first"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_answer_without_a_producer_id_is_none(version: int) -> None:
+    producer = TransactionalProducer(version)
+    empty = [InitProducerIdResponse(producer_id=-1, producer_epoch=-1) for _ in range(2)]
+    for broker in producer.brokers:
+        broker.handlers[INIT_PRODUCER_ID] = lambda request: empty.pop() if empty else producer._init(request, 0)
+    producer.do(Transactions.initialize)
+    producer.write(b"a")
+    assert producer.logs["t", 0].values == [b"a"]
+
+
 def test_operations_at_the_wrong_time_are_refused() -> None:
     producer = TransactionalProducer(2)
     for operation in (Transactions.begin, Transactions.commit, Transactions.abort):

@@ -277,7 +277,7 @@ class ProducerCore:
         return IdempotentIdentity(self.client, self.sequences, backoff)
 
     def _abort_unsent(self) -> None:
-        self.sender.abort_unsent(TransactionAbortedError("the record's transaction was aborted before it was sent"))
+        self.sender.abort_unsent(TransactionAbortedError("the record's transaction was ended before it was sent"))
 
 
 _BYTES = BytesSerde()

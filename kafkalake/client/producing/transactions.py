@@ -143,6 +143,7 @@ class Transactions:
         self._has_begun = False
         self._must_raise_epoch = False
         self._is_forgotten = False
+        self._is_ending = False
 
     # Operations
 
@@ -218,6 +219,8 @@ class Transactions:
         if self._sequences.resolve():
             self._must_raise_epoch = not self._is_version_2
             self._fail(IllegalStateError("batches were given up, and the broker may have them or not"), Verdict.ABORT)
+        if self._is_ending or self.state in (State.ABORTING, State.ABORTABLE_ERROR):
+            self._abort_unsent()  # records of threads that were about to add them
         if self._pending is not None or self._retry_at_ms > now_ms:
             return
         self._finish_if_nothing_is_left()
@@ -238,11 +241,12 @@ class Transactions:
 
     def may_send(self, batch: Batch) -> bool:
         """Return whether a batch may be sent now."""
-        if self.state not in (State.IN_TRANSACTION, State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR):
+        is_repeated = batch.has_sequence and self.state in (State.ABORTING, State.ABORTABLE_ERROR)
+        if not self._takes_records and not is_repeated:
             return False
         if self._is_version_2 or (batch.topic, batch.partition) in self._partitions:
             return self._sequences.may_send(batch)
-        if self.state in (State.IN_TRANSACTION, State.COMMITTING):
+        if self._takes_records:
             self._new_partitions.add((batch.topic, batch.partition))
         return False
 
@@ -254,11 +258,16 @@ class Transactions:
 
     def failed(self, batch: Batch, error: KafkaLakeError) -> None:
         """Take the news that a batch is lost for good: so is the transaction."""
-        if self.state in (State.IN_TRANSACTION, State.COMMITTING):
+        if self._takes_records:
             self._must_raise_epoch = self._must_raise_epoch or (batch.has_sequence and not self._is_version_2)
             self._fail(error, verdict_on_batch(error))
 
     # Parts
+
+    @property
+    def _takes_records(self) -> bool:
+        """Return whether batches become part of the transaction: not once the coordinator is asked to end it."""
+        return self.state in (State.IN_TRANSACTION, State.COMMITTING) and not self._is_ending
 
     def _require(self, state: State) -> None:
         if self.error is not None:
@@ -320,9 +329,11 @@ class Transactions:
 
     def _finish(self) -> None:
         """End the transaction. After an error the epoch is raised first, so that nothing of it can still arrive."""
+        self._is_ending = True
+        self._abort_unsent()  # what has come meanwhile, which is not of the next one either
         self._partitions.clear()
         self._groups.clear()
-        self._has_begun = False
+        self._has_begun = self._is_ending = False
         if self._must_raise_epoch and self.state is State.ABORTING:
             self._move(State.INITIALIZING)
             return
@@ -332,6 +343,7 @@ class Transactions:
 
     def _send(self, step: Step, node_id: int, now_ms: int) -> None:
         self._has_begun = self._has_begun or step.kind is Kind.COMMIT_OFFSETS  # which may be done and not answered
+        self._is_ending = step.kind is Kind.END or (self._is_ending and step.kind is Kind.FIND)
 
         def done(pending: PendingRequest[Any]) -> None:
             self._pending = None
