@@ -4,6 +4,8 @@ One request at a time is on its way to a broker. Records are fetched ahead: whil
 next are asked for, until `fetch.max.bytes` are held in all or two responses of one partition. What was fetched for a position
 that has moved since is dropped (`PartitionState.version`), and what is paused if nothing else is held and others have no room.
 A partition is fetched from its leader, or from the replica that the leader names (KIP-392).
+
+A little more than 400 lines: requests, their responses, and what the application takes of them are one state.
 """
 
 from __future__ import annotations
@@ -114,7 +116,8 @@ class Fetcher:
         self._asked: dict[int, Asked] = {}
         self._fetched: deque[FetchedRecords] = deque()
         self._held_bytes = 0
-        self._errors: deque[KafkaError] = deque()
+        self._errors: dict[TopicPartition, tuple[int, KafkaError]] = {}
+        """The newest error of partitions, with the version of the state that it is about, until the application hears of it."""
         self._fetched_bytes = 0
         self._responses = 0
         self._from_followers = 0
@@ -260,7 +263,7 @@ class Fetcher:
             self._fetched_bytes += fetched.size_bytes
         else:
             where = f"partition {partition[0]}-{partition[1]} at offset {state.fetch_offset}"
-            self._errors.append(KafkaError(f"{where}: the response has no whole record batch"))
+            self._note(partition, state, KafkaError(f"{where}: the response has no whole record batch"))
             self._delay([partition], now_ms)
 
     def _refused(
@@ -277,7 +280,7 @@ class Fetcher:
             self._out_of_range(partition, state)
         else:
             place = f"partition {partition[0]}-{partition[1]} at offset {state.fetch_offset}"
-            self._errors.append(error_for_code(code, f"{place}: {error_name(code)}"))
+            self._note(partition, state, error_for_code(code, f"{place}: {error_name(code)}"))
 
     def _out_of_range(self, partition: TopicPartition, state: PartitionState) -> None:
         """Reset a position that is not in the log. A follower may lack what its leader has: then the leader is asked."""
@@ -290,7 +293,10 @@ class Fetcher:
             self._subscriptions.seek_to_timestamp(partition, self._subscriptions.reset)
         else:
             place = f"partition {partition[0]}-{partition[1]}"
-            self._errors.append(OffsetOutOfRangeError(f"{place} has no offset {state.position}"))
+            self._note(partition, state, OffsetOutOfRangeError(f"{place} has no offset {state.position}"))
+
+    def _note(self, partition: TopicPartition, state: PartitionState, error: KafkaError) -> None:
+        self._errors[partition] = state.version, error
 
     def _delay(self, partitions: Mapping[TopicPartition, object] | list[TopicPartition], now_ms: int) -> None:
         self._subscriptions.delay(partitions, now_ms + self._settings.retry_backoff_ms)
@@ -309,6 +315,7 @@ class Fetcher:
     @property
     def has_records(self) -> bool:
         """Return whether `take_records` would return records or raise, as far as it is known before they are decoded."""
+        self._forget_errors()
         return bool(self._errors) or any(self._is_takeable(each) for each in self._fetched)
 
     def take_records(self, limit: int) -> list[RawRecord]:
@@ -352,8 +359,16 @@ class Fetcher:
             self._subscriptions.begin_at(partition, state.version, offset)
 
     def _raise_error(self) -> None:
+        self._forget_errors()
         if self._errors:
-            raise as_value(self._errors.popleft())
+            raise as_value(self._errors.pop(next(iter(self._errors)))[1])
+
+    def _forget_errors(self) -> None:
+        """Forget the errors of positions that have moved since, and of partitions that are given up."""
+        states = self._subscriptions.partitions
+        for partition, (version, _) in list(self._errors.items()):
+            if partition not in states or states[partition].version != version:
+                del self._errors[partition]
 
     def _next(self) -> FetchedRecords | None:
         return next((each for each in self._fetched if self._is_takeable(each)), None)

@@ -124,7 +124,8 @@ class OffsetLookups:
         found = [question.operation.deadline_ms for question in self._questions]
         found += [each.retry_at_ms for each in self._questions if len(each.timestamps) > len(each.asking)]
         for partition, state in self._subscriptions.partitions.items():
-            if state.step in (Step.RESET, Step.VALIDATION) and partition not in self._asking:
+            is_asked_for = state.step in (Step.RESET, Step.VALIDATION) and not state.revoking
+            if is_asked_for and partition not in self._asking:
                 found.append(state.retry_at_ms)
         return min(found, default=None)
 
@@ -155,9 +156,11 @@ class OffsetLookups:
         for topic in response.topics:
             for each in topic.partitions:
                 partition = topic.name, each.partition_index
+                if partition not in versions:
+                    continue
                 if each.error_code:
                     self._refused(partition, each.error_code)
-                elif partition in versions:
+                else:
                     self._subscriptions.begin_at(partition, versions[partition], max(each.offset, 0))
 
     def _validate_positions(self, now_ms: int) -> None:
@@ -213,9 +216,11 @@ class OffsetLookups:
         for topic in response.topics:
             for each in topic.partitions:
                 partition = topic.topic, each.partition
+                if partition not in versions:
+                    continue
                 if each.error_code:
                     self._refused(partition, each.error_code)
-                elif partition in versions:
+                else:
                     end = each.leader_epoch, each.end_offset
                     truncation = self._subscriptions.validated(partition, versions[partition], end)
                     if truncation is not None:

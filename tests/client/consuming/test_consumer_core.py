@@ -425,6 +425,59 @@ def test_an_offset_that_is_not_in_the_log_is_reset_or_raised() -> None:
     assert strict.read() == [b"a"]  # it goes on
 
 
+def test_a_refusal_is_raised_once_however_often_it_came_and_not_after_a_seek() -> None:
+    world = World(**{"auto.offset.reset": "none"})
+    world.logs[P0].append(b"a")
+    world.assign(P0)
+    world.core.subscriptions.seek(P0, 9)
+    world.network.run(60_000)  # the application is at work
+    with pytest.raises(OffsetOutOfRangeError):
+        world.core.fetcher.take_records(1)
+    assert not world.core.fetcher.has_records, "there was one for each request"
+    world.network.run(5_000)
+    world.core.subscriptions.seek(P0, 0)
+    assert world.read() == [b"a"], "an error of the position before"
+
+
+def test_what_is_refused_of_partitions_that_are_given_up_is_not_raised() -> None:
+    world = World()
+    world.logs[P0].error = TopicAuthorizationError.code
+    world.logs[P1].append(b"b")
+    world.assign()
+    world.network.run(5_000)
+    world.assign(P1)
+    assert world.read() == [b"b"]
+
+
+def test_positions_of_partitions_that_are_being_revoked_are_not_due() -> None:
+    world = World()
+    world.topics.leaders["t"][0] = -1
+    world.assign(P0)
+    world.network.run(5_000)
+    assert world.core.subscriptions.partitions[P0].step is Step.RESET
+    world.core.subscriptions.mark_revoking([P0])
+    world.network.run(1_000)
+    due_ms = world.core.next_deadline_ms(world.network.now_ms)
+    assert due_ms is None or due_ms > world.network.now_ms, "an event loop would turn without a pause"
+
+
+def test_errors_about_partitions_that_were_not_asked_for_count_for_nothing() -> None:
+    world = World()
+    world.logs[P0].append(b"a")
+    list_offsets = world.list_offsets
+
+    def with_another(request: Any) -> ListOffsetsResponse:
+        another = ListOffsetsPartitionResponse(partition_index=7, error_code=TopicAuthorizationError.code)
+        return ListOffsetsResponse(
+            topics=[*list_offsets(request).topics, ListOffsetsTopicResponse(name="t", partitions=[another])]
+        )
+
+    for broker in world.brokers:
+        broker.handlers[LIST_OFFSETS] = with_another
+    world.assign(P0)
+    assert world.read() == [b"a"]
+
+
 def test_a_leader_that_moves_is_followed_and_a_cut_connection_survived_again_and_again() -> None:
     world = World()
     world.logs[P0].append(b"a")
