@@ -7,6 +7,8 @@
 With the eager protocol PREPARING gives up all partitions; with the cooperative one (KIP-429) only what ASSIGNING shows to go to
 others, and then the member joins again. A member whose id or generation is refused has lost its partitions. Until it has joined
 again it commits as the member that it was, and is refused. Source: KIP-62, KIP-345, KIP-394, KIP-429; Kafka protocol guide.
+
+A little more than 400 lines: each state has its requests, their answers and errors.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from kafkalake.client.consuming.membership import COORDINATOR_MOVED, Change, Gro
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import Subscriptions
 from kafkalake.client.errors import AssignorError
-from kafkalake.client.requests import HEARTBEAT, JOIN_GROUP, SYNC_GROUP, error_name
+from kafkalake.client.requests import JOIN_GROUP, SYNC_GROUP, error_name
 from kafkalake.errors import (
     IllegalGenerationError,
     InconsistentGroupProtocolError,
@@ -87,8 +89,8 @@ class ClassicMembership:
         self._identity = Identity(group_instance_id=settings.group_instance_id)
         self._last_assignment: tuple[Sequence[TopicPartition], int] = ((), NO_GENERATION)
         self._must_join = True
-        self._is_asking = False
-        self._is_beating = False
+        self._asked: GroupRequest | None = None
+        self._beating: GroupRequest | None = None
         self._protocol = ""
         self._assigned_counts: tuple[frozenset[str], Mapping[str, int]] | None = None
         self._leading: JoinGroupResponse | None = None
@@ -115,6 +117,11 @@ class ClassicMembership:
     def is_stable(self) -> bool:
         """Return whether the member has its assignment, and no rebalance is known of."""
         return self._state is State.STABLE and not self._must_join
+
+    @property
+    def has_place(self) -> bool:
+        """See `Membership`."""
+        return self._generation != NO_GENERATION and self._error is None
 
     @property
     def change(self) -> Change | None:
@@ -176,25 +183,26 @@ class ClassicMembership:
         if self._leaving is not None:
             found.append(self._leaving)
             self._leaving = None
-        if self._state is State.JOINING and not self._is_asking and self._retry_at_ms <= now_ms:
+        if self._state is State.JOINING and self._asked is None and self._retry_at_ms <= now_ms:
             found += self._assigned_by(", ".join(self._assignors), self._join)
-        elif self._state is State.SYNCING and not self._is_asking:
+        elif self._state is State.SYNCING and self._asked is None:
             found += self._assigned_by(self._protocol, self._sync_as_leader)
-        if self._is_member and not self._is_beating and self._beat_due_ms() <= now_ms:
-            found.append(self._beat(now_ms))
-        self._is_asking = self._is_asking or any(each.api in (JOIN_GROUP, SYNC_GROUP) for each in found)
+        self._asked = next((each for each in found if each.api in (JOIN_GROUP, SYNC_GROUP)), self._asked)
+        if self._is_member and self._beating is None and self._beat_due_ms() <= now_ms:
+            self._beating, self._beaten_ms = heartbeat_request(self._settings, self.identity), now_ms
+            found.append(self._beating)
         return found
 
     def take(self, request: GroupRequest, response: Message, now_ms: int) -> bool:
         """See `Membership`."""
-        if isinstance(response, HeartbeatResponse):
-            self._is_beating = False
-            code = response.error_code
-        elif isinstance(response, JoinGroupResponse | SyncGroupResponse):
-            self._is_asking = False
-            code = response.error_code
-        else:
+        if request is self._beating:
+            self._beating = None
+        elif request is self._asked:
+            self._asked = None
+        else:  # LeaveGroup, or one of a membership that was left
             return True
+        assert isinstance(response, HeartbeatResponse | JoinGroupResponse | SyncGroupResponse)
+        code = response.error_code
         if code in COORDINATOR_MOVED:
             self._join_again()
             return False
@@ -212,10 +220,10 @@ class ClassicMembership:
         """See `Membership`. Whether the coordinator has seen the request is not known: a join is repeated."""
         if isinstance(error, UnsupportedVersionError):
             self._error = as_value(error)
-        elif request.api is HEARTBEAT:
-            self._is_beating = False
-        elif request.api in (JOIN_GROUP, SYNC_GROUP):
-            self._is_asking = False
+        elif request is self._beating:
+            self._beating = None
+        elif request is self._asked:
+            self._asked = None
             self._retry_at_ms = now_ms + self._settings.retry_backoff_ms
             self._join_again()
 
@@ -233,14 +241,17 @@ class ClassicMembership:
         self._identity = Identity(group_instance_id=self._settings.group_instance_id)
         self._state, self._must_join, self._change = State.UNJOINED, True, None
         self._error = self._assignor_error = None
+        self._asked = self._beating = self._leading = self._assigned_counts = None
         return request
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """See `Membership`."""
+        if self._error is not None:
+            return None
         deadlines = []
-        if self._is_member and not self._is_beating:
+        if self._is_member and self._beating is None:
             deadlines.append(self._beat_due_ms())
-        if self._state is State.JOINING and not self._is_asking:
+        if self._state is State.JOINING and self._asked is None:
             deadlines.append(self._retry_at_ms)
         if self._is_member and self._polled_ms is not None:
             deadlines.append(self._polled_ms + self._settings.max_poll_interval_ms)
@@ -380,10 +391,6 @@ class ClassicMembership:
 
     def _beat_due_ms(self) -> int:
         return self._beaten_ms + self._settings.heartbeat_interval_ms
-
-    def _beat(self, now_ms: int) -> GroupRequest:
-        self._is_beating, self._beaten_ms = True, now_ms
-        return heartbeat_request(self._settings, self.identity)
 
     def _leave_if_not_polled(self, now_ms: int) -> None:
         """Give the partitions up for an application that does not poll: others can work on them."""

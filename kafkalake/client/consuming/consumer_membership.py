@@ -91,6 +91,11 @@ class ConsumerMembership:
         return self._epoch > JOIN_EPOCH and self._change is None and not self._is_fenced and self._is_reconciled()
 
     @property
+    def has_place(self) -> bool:
+        """See `Membership`."""
+        return self._epoch > JOIN_EPOCH and self._error is None
+
+    @property
     def change(self) -> Change | None:
         """See `Membership`."""
         return self._change
@@ -156,7 +161,8 @@ class ConsumerMembership:
         if self._is_away or self._is_fenced:
             return True
         self._epoch = response.member_epoch
-        self._interval_ms = response.heartbeat_interval
+        if response.heartbeat_interval > 0:
+            self._interval_ms = response.heartbeat_interval
         if response.assignment is not None:
             self._target = frozenset(
                 (topic.topic_id, number)

@@ -69,6 +69,11 @@ class Membership(Protocol):
         ...
 
     @property
+    def has_place(self) -> bool:
+        """Return whether the member is in the group as far as it knows: else others may have its partitions already."""
+        ...
+
+    @property
     def change(self) -> Change | None:
         """The change that the application has to carry out before the membership goes on."""
         ...

@@ -426,6 +426,56 @@ def test_what_cannot_be_repaired_is_raised_in_poll(error: type[FencedInstanceIdE
     with pytest.raises(error):
         group.poll()
     assert group.requests() == []
+    assert not group.member.has_place
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_nothing_is_due_of_a_member_that_was_refused(protocol: str) -> None:
+    group = Group(protocol)
+    group.poll()
+    (api,) = group.requests()
+    refused = JoinGroupResponse if api is JOIN_GROUP else ConsumerGroupHeartbeatResponse
+    group.answer(refused(error_code=GroupMaxSizeReachedError.code))
+    assert group.requests() == []
+    assert group.member.next_deadline_ms(group.now_ms) is None, "an event loop would turn without a pause"
+
+
+def test_the_answer_to_a_join_of_a_membership_that_was_left_counts_for_nothing() -> None:
+    group = Group(**{"group.instance.id": "i"})
+    group.poll()
+    assert group.requests() == [JOIN_GROUP]
+    (joining,) = group.sent
+    group.member.leave(group.now_ms)
+    group.subscriptions.unsubscribe()
+    group.subscriptions.subscribe(["u"])
+    group.member.subscription_changed()
+    group.poll()
+    assert group.requests() == [JOIN_GROUP]
+    group.member.take(joining, joined(1), group.now_ms)
+    group.member.failed(joining, ConnectionLostError("late"), group.now_ms)
+    assert group.requests() == []
+    group.answer(joined(2))
+    assert group.requests() == [SYNC_GROUP]
+    assert group.sent[0].message.generation_id == 2  # type: ignore[attr-defined]
+
+
+def test_a_member_that_leaves_as_the_leader_needs_no_topics_of_others() -> None:
+    group = Group()
+    group.topics.counts = None
+    group.poll()
+    group.requests()
+    group.answer(joined(leader="me"))
+    assert group.member.topics_needed == {"t"}
+    group.member.leave(group.now_ms)
+    assert group.member.topics_needed == frozenset()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_that_is_no_more_has_no_place(protocol: str) -> None:
+    group = stable() if protocol == "classic" else stable_of_consumer_protocol()
+    assert group.member.has_place
+    group.member.commit_refused(UnknownMemberIdError.code)
+    assert not group.member.has_place
 
 
 def test_a_static_member_leaves_nothing_behind_but_its_place() -> None:
@@ -496,6 +546,15 @@ def test_a_fenced_member_has_lost_its_partitions_and_joins_with_everything() -> 
         group.requests()
         group.answer(beaten(3))
         assert group.assignment() == ALL
+
+
+@pytest.mark.parametrize("interval_ms", [0, -1])
+def test_an_interval_that_is_none_leaves_the_one_before(interval_ms: int) -> None:
+    group = stable_of_consumer_protocol()
+    group.now_ms += 5_000
+    assert group.requests() == [CONSUMER_GROUP_HEARTBEAT]
+    group.answer(ConsumerGroupHeartbeatResponse(member_id="me", member_epoch=1, heartbeat_interval=interval_ms))
+    assert group.requests() == [] and group.member.next_deadline_ms(group.now_ms) == group.now_ms + 5_000
 
 
 def test_after_a_lost_response_all_fields_are_sent_again() -> None:
