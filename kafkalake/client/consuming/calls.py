@@ -407,9 +407,7 @@ class ConsumerCalls:
         """Give the partitions up and leave the group. Raise what the listener raises, after that."""
         if self.core.subscriptions.is_by_group:
             errors: list[Exception] = []
-            partitions = frozenset(self.core.subscriptions.partitions)
-            if partitions:
-                yield from self._noting(self._give_up(Change(frozenset(), revoked=partitions)), errors)
+            yield from self._noting(self._give_up(self.core.last_change), errors)
             now_ms = self._clock.monotonic_ms()
             leaving = self.core.leave(now_ms)
             while leaving is not None and not leaving.is_done and self._clock.monotonic_ms() < now_ms + timeout_ms:

@@ -239,8 +239,8 @@ class Commits:
             return
         found: Committed = dict.fromkeys(asked.partitions)
         for place, each in places:
-            if place in found and each.committed_offset != _NO_OFFSET:
-                epoch = None if each.committed_leader_epoch == _NO_EPOCH else each.committed_leader_epoch
+            if place in found and each.committed_offset > _NO_OFFSET:
+                epoch = None if each.committed_leader_epoch <= _NO_EPOCH else each.committed_leader_epoch
                 found[place] = OffsetAndMetadata(each.committed_offset, epoch, each.metadata or "")
         self._end_answered(asked, asked.partitions, dict(places), found)
 

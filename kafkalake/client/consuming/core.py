@@ -360,6 +360,13 @@ class ConsumerCore:
             return self.commit(self.positions(), deadline_ms, is_repeated=True)
         return None
 
+    @property
+    def last_change(self) -> Change:
+        """The change with which the group is left: partitions are lost if the membership has ended already, else revoked."""
+        partitions = frozenset(self.subscriptions.partitions)
+        has_place = self._membership is not None and self._membership.has_place
+        return Change(frozenset(), revoked=partitions) if has_place else Change(frozenset(), lost=partitions)
+
     def give_up(self, change: Change) -> None:
         """Give up the partitions of a change, once the listener has heard of it."""
         self.subscriptions.revoke(change.revoked | change.lost)

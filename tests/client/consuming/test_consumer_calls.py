@@ -10,6 +10,7 @@ from client.consuming.test_consumer_core import P0, P1, World
 from manual_clock import ManualClock
 
 from kafkalake.client.consuming.calls import ConsumerCalls
+from kafkalake.client.consuming.commits import CommitFailedError
 from kafkalake.client.consuming.listeners import RebalanceListener
 from kafkalake.client.consuming.script import Call, Script
 from kafkalake.client.errors import IllegalStateError, WakeupError
@@ -20,6 +21,7 @@ from kafkalake.errors import (
     InvalidCommitOffsetSizeError,
     NetworkExceptionError,
     RequestTimedOutError,
+    UnknownMemberIdError,
 )
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.messages.groups import (
@@ -305,6 +307,38 @@ def test_a_consumer_leaves_its_group_although_its_listener_fails(world: GroupWor
     assert world.left == 1
     assert not world.core.subscriptions.partitions
     assert bool(world.core.subscriptions.topics) == (end == "close")
+
+
+class Heard(RebalanceListener):
+    """What a listener hears of partitions that are given up."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, list[TopicPartition]]] = []
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.heard.append(("revoked", list(partitions)))
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        self.heard.append(("lost", list(partitions)))
+
+
+@pytest.mark.parametrize("end", ["close", "unsubscribe"])
+@pytest.mark.parametrize("kind", ["revoked", "lost"])
+def test_what_a_member_that_was_fenced_gives_up_at_its_end_is_lost(world: GroupWorld, kind: str, end: str) -> None:
+    listener = Heard()
+    world.join(listener)
+    if kind == "lost":
+        world.refusals = [UnknownMemberIdError.code]
+        with pytest.raises(CommitFailedError):
+            world.run(world.calls.commit({P0: 1}, 30_000))
+    world.run(world.calls.close(5_000) if end == "close" else world.calls.unsubscribe())
+    assert listener.heard == [(kind, [P0, P1])]
+
+
+def test_a_committed_offset_that_is_none_is_none(world: GroupWorld) -> None:
+    world.committed = {P0: -5, P1: 0}
+    world.join()
+    assert world.run(world.calls.committed([P0, P1], 1_000)) == {P0: None, P1: OffsetAndMetadata(0)}
 
 
 def test_a_consumer_leaves_its_group_although_callbacks_of_commits_fail(world: GroupWorld) -> None:
