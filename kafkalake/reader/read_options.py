@@ -26,6 +26,9 @@ LAKE_VARIABLE = "KAFKALAKE_LAKE"
 LATEST = -1
 EARLIEST = -2
 
+_LONG_MAX = 2**63 - 1
+"""Numbers of the JVM end here, and those of Spark's Kafka source."""
+
 OFFSETS_BY_NAME = {"earliest": EARLIEST, "latest": LATEST}
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 TRIGGER_DELAY_MS_MAX = 900_000
@@ -313,12 +316,10 @@ def _integer(options: Mapping[str, str], name: str, minimum: int) -> int | None:
     text = options.get(name)
     if text is None:
         return None
-    try:
-        number = int(text)
-    except ValueError:
-        number = minimum - 1
-    if number < minimum:
-        raise ConfigurationError(f"{name} is {text!r}: give a whole number of at least {minimum}")
+    number = int(text) if re.fullmatch(r"\s*\+?[0-9]{1,1000}\s*", text) else -1
+    if not minimum <= number <= _LONG_MAX:
+        most = f" and at most {_LONG_MAX}" if number > _LONG_MAX else ""
+        raise ConfigurationError(f"{name} is {text!r}: give a whole number of at least {minimum}{most}")
     return number
 
 

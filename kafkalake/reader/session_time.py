@@ -23,6 +23,8 @@ _UNITS_US = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
+_MILLISECONDS = re.compile(r"-?(\d{1,3}|\d{5,1000})")
+"""Four digits may be a year, and are refused."""
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?")
 
 
@@ -32,7 +34,7 @@ def parse_time(option: str, text: str, zone: str | None) -> int:
     `zone` is one of Spark's names, or None if the session's is unknown. Raise `ConfigurationError` if the text cannot be resolved.
     """
     try:
-        if re.fullmatch(r"-?\d{5,}", text.strip()):
+        if _MILLISECONDS.fullmatch(text.strip()):
             return int(text)
         parsed = datetime.fromisoformat(text.strip())
     except ValueError:

@@ -22,7 +22,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise, takewhile
 from operator import attrgetter
 from pathlib import Path
@@ -47,6 +47,10 @@ from kafkalake.topic_partition import PartitionId
 
 _SEGMENT_NAME = re.compile(r"\d{20}\.arrow")
 _ATTEMPTS = 5
+_FIRST_MS, _LAST_MS = (
+    (moment.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    for moment in (datetime.min, datetime.max)
+)
 
 
 def take_snapshot(options: ReadOptions, tables: DeltaMetadataStore) -> Read:
@@ -90,8 +94,13 @@ def _rows(
 
 
 def check_past(options: ReadOptions) -> None:
-    """Raise `LakeError` if the requested time is in the future, as Delta does: the newest state would be a guess."""
+    """Raise `LakeError` if the requested time is in the future, as Delta does: the newest state would be a guess.
+
+    A time beyond the years 1 to 9999 is refused as well: neither Delta's log nor `datetime` has it.
+    """
     now_ms = time.time_ns() // 1_000_000
+    if options.as_of_ms is not None and not _FIRST_MS <= options.as_of_ms <= _LAST_MS:
+        raise LakeError(f"timestampAsOf is {options.as_of_ms} ms since 1970, which is not in the years 1 to 9999")
     if options.as_of_ms is not None and options.as_of_ms > now_ms:
         wanted, now = (
             datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds")

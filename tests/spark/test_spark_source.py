@@ -612,6 +612,14 @@ def test_a_version_that_is_not_there_or_needs_what_is_gone_is_an_error(spark: Sp
         read(spark, lake, "clicks", versionAsOf=str(version)).count()
 
 
+@pytest.mark.parametrize("moment_ms", [2**63 - 1, -(2**63), 253_402_300_800_000, -62_135_596_800_001, 10**30])
+def test_a_time_that_no_year_has_is_refused_in_a_sentence(lake: WrittenLake, moment_ms: int) -> None:
+    options = parse_options({"lake": str(lake.path), "subscribe": "clicks", "timestampAsOf": str(moment_ms)})
+    lake.create("clicks")
+    with pytest.raises(LakeError, match=f"timestampAsOf is {moment_ms} ms since 1970, .* years 1 to 9999"):
+        begin_read(options)
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("is_sealed", [True, False])
 def test_a_version_of_which_records_were_deleted_since_says_so(tmp_path: Path, is_sealed: bool) -> None:
