@@ -36,6 +36,7 @@ Messages = dict[tuple[int, int], list[bytes]]
 COLUMNS = """key BINARY, value STRING, topic STRING, partition INT, timestamp TIMESTAMP,
              headers ARRAY<STRUCT<key: STRING, value: BINARY>>, note STRING"""
 MOMENT = datetime(2024, 5, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ def random_rows(randomness: random.Random, topics: list[str], count: int) -> lis
                 randomness.choice((None, "", f"värde {number}", "x" * (250_000 if large else 40))),
                 randomness.choice(topics),
                 randomness.choice((None, 0, 0)),
-                MOMENT + timedelta(microseconds=randomness.randrange(-(10**15), 10**15)),
+                randomness.choice((MOMENT, EPOCH)) + timedelta(microseconds=randomness.randrange(-(10**15), 10**15)),
                 randomness.choice((None, [], [("h", None)], [("a", b"1"), ("ä", b"")])),
                 "not written",
             )

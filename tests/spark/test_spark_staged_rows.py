@@ -115,6 +115,13 @@ def test_columns_as_sparks_kafka_sink_takes_them(tmp_path: Path) -> None:
     assert sum(len(batch) for batches in found.values() for batch in batches) == 3
 
 
+def test_a_time_before_1970_is_in_the_millisecond_that_it_is_in(tmp_path: Path) -> None:
+    times = [-1, -999, -1_000, -1_001, -(2**63) + 1, 999, 1_000, 2**63 - 1]
+    table = rows(value=["v"] * len(times), timestamp=pa.array(times, pa.timestamp("us", tz="UTC")))
+    (batch,) = staged(tmp_path / "task.arrow", [table], target(partitions=1))[0, 0]
+    assert [timestamp for timestamp, *_ in batch] == [time // 1_000 for time in times]
+
+
 @pytest.mark.parametrize(
     ("columns", "changes", "message"),
     [

@@ -206,9 +206,15 @@ def _records(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _timestamps(column: pa.Array) -> pa.Array:
+    """Return the milliseconds that the times lie in, before 1970 too, where a cast would round up."""
     if column.type.tz is None:
         column = pc.assume_timezone(column, "UTC")
-    return column.cast(SCHEMA.field("timestamp").type, safe=False)
+    kind = SCHEMA.field("timestamp").type
+    if column.type.unit != "us":
+        return column.cast(kind, safe=False)
+    microseconds = column.view(pa.int64())
+    milliseconds = microseconds.fill_null(0).to_numpy() // 1_000
+    return pa.array(milliseconds, mask=microseconds.is_null().to_numpy(zero_copy_only=False)).view(kind)
 
 
 def _headers(column: pa.Array) -> pa.Array:

@@ -105,10 +105,10 @@ final class RowRecord {
     return partitionType instanceof ByteType ? row.getByte(partitionColumn) : row.getLong(partitionColumn);
   }
 
-  /** Milliseconds since 1970, or `NO_TIMESTAMP`. */
+  /** The millisecond since 1970 that the row's time lies in, before 1970 too, or `NO_TIMESTAMP`. */
   long timestamp() {
     boolean isGiven = timestampColumn >= 0 && !row.isNullAt(timestampColumn);
-    return isGiven ? row.getLong(timestampColumn) / MICROSECONDS : NO_TIMESTAMP;
+    return isGiven ? Math.floorDiv(row.getLong(timestampColumn), MICROSECONDS) : NO_TIMESTAMP;
   }
 
   /** Structs of key and value; null: none. */
