@@ -7,6 +7,7 @@ import concurrent.futures
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from kafkalake.errors import (
     BrokerUnavailableError,
     InvalidRecordError,
     InvalidRequestError,
+    InvalidTimestampError,
     KafkaLakeError,
     MessageTooLargeError,
     UnknownTopicOrPartitionError,
@@ -304,6 +306,28 @@ def test_what_the_topic_does_not_take_is_refused(broker: Kafkalake, clicks: str)
     with pytest.raises(InvalidRecordError, match="no record without a key"):
         append(broker, stage(broker.lake, careless, compacted, [[rows]]))
     assert (count(broker, small), count(broker, compacted), count(broker, clicks)) == (0, 0, 0)
+
+
+def test_times_that_the_topic_does_not_take_from_producers_are_refused(broker: Kafkalake) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    hour_ms = 3_600_000
+
+    def appended(topic: str, *times: int) -> int:
+        rows = numbered(0, len(times)).append_column("timestamp", pa.array(times, pa.timestamp("ms", tz="UTC")))
+        return int(append(broker, stage(broker.lake, describe(broker, topic), topic, [[rows]]))["records"])
+
+    names = [topic_name(each) for each in ("any", "recent", "own")]
+    create_topic(broker, names[0])
+    create_topic(broker, names[1], config={"message.timestamp.before.max.ms": str(hour_ms)})
+    create_topic(broker, names[2], config={"message.timestamp.type": "LogAppendTime"})
+    with pytest.raises(InvalidTimestampError, match=r"message.timestamp.after.max.ms is 3600000"):
+        appended(names[0], now_ms, now_ms + 2 * hour_ms, 0)
+    with pytest.raises(InvalidTimestampError, match=r"message.timestamp.before.max.ms is 3600000"):
+        appended(names[1], now_ms, now_ms - 2 * hour_ms)
+    assert [count(broker, name) for name in names] == [0, 0, 0]
+    assert appended(names[0], now_ms, -1, 0, -(2**40)) == 4
+    assert appended(names[1], now_ms, -1) == 2  # -1: the producer gave none
+    assert appended(names[2], now_ms + 2 * hour_ms) == 1
 
 
 def with_delays(first: int, delays: list[bytes | None]) -> pa.RecordBatch:

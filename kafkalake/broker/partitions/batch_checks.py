@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.topic_rules import TopicRules
-from kafkalake.errors import InvalidRecordError, MessageTooLargeError
+from kafkalake.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError
 from kafkalake.record import layout as at
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.producer_state import HAND_OVER_PRODUCER_ID_MIN
@@ -17,6 +19,7 @@ _UNCOMPRESSED_BYTES_MIN = 16 * 1024 * 1024
 _UNCOMPRESSED_RATIO = 10
 _BATCH_OVERHEAD_BYTES = 61
 _RECORD_BYTES_MIN = 7
+_NO_TIMESTAMP = -1
 
 
 def uncompressed_bytes_max(rules: TopicRules, broker: BrokerConfig) -> int:
@@ -38,6 +41,23 @@ def check_batch(rules: TopicRules, batch: ProducerBatch, bytes_max: int | None =
     if size > limit:
         raise MessageTooLargeError(f"a batch of {size} bytes, max.message.bytes is {rules.message_bytes_max}")
     check_keys(rules, batch)
+
+
+def check_timestamps(rules: TopicRules, batch: ProducerBatch, now_ms: int) -> None:
+    """Raise `InvalidTimestampError` if a record's time is farther from now than its topic allows (KIP-937)."""
+    before_ms, after_ms = rules.timestamp_before_max_ms, rules.timestamp_after_max_ms
+    begin = int(batch.layout[at.FIRST_BUFFER + 2 * at.TIMESTAMP_DATA])
+    timestamps = batch.body[begin : begin + 8 * batch.rows].view(np.int64)
+    newest = int(timestamps.max())
+    if after_ms is not None and newest > now_ms + after_ms:
+        raise InvalidTimestampError(
+            f"a record of {newest} ms since 1970 is too far in the future: message.timestamp.after.max.ms is {after_ms}"
+        )
+    given = timestamps[timestamps != _NO_TIMESTAMP]
+    if before_ms is not None and len(given) and int(given.min()) < now_ms - before_ms:
+        raise InvalidTimestampError(
+            f"a record of {given.min()} ms since 1970 is too old: message.timestamp.before.max.ms is {before_ms}"
+        )
 
 
 def check_keys(rules: TopicRules, batch: ProducerBatch) -> None:

@@ -16,7 +16,7 @@ from typing import Protocol
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.delayed.delaying_append import Gate, Received, begin_append
 from kafkalake.broker.partitions.append_queue import AppendQueue, ProduceRequest
-from kafkalake.broker.partitions.batch_checks import check_batch
+from kafkalake.broker.partitions.batch_checks import check_batch, check_timestamps
 from kafkalake.broker.partitions.pending_append import ACKS_ALL, TIMEOUT_MS, PendingAppend
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.staged.request import StagedFile
@@ -195,6 +195,7 @@ class StagedFileAppender:
             raise InvalidRecordError(f"a staged batch is for partition {key}, which its job did not name")
         rules = TopicRules.of(target.topic.config)
         check_batch(rules, batch)
+        check_timestamps(rules, batch, self._host.clock.now_ms())
         header = batch.header
         sequence = self._next_sequence[key]
         self._next_sequence[key] = (sequence + batch.rows) & _SEQUENCE_MASK
