@@ -12,6 +12,7 @@ from kafkalake.broker.staged.commits import CommitFiles, Committed, UnderWay
 from kafkalake.errors import KafkaStorageError, NotCoordinatorError
 
 UNDER_WAY = Committed("job", 3, 10, UnderWay(4, 7, 0, 20))
+WITH_TOPICS = Committed("job", 3, 10, UnderWay(4, 7, 0, 20, ("b", "c")), ("a", "b"))
 
 
 @pytest.fixture
@@ -38,6 +39,13 @@ def test_a_write_of_a_former_coordinator_hides_nothing(files: CommitFiles, tmp_p
     assert (files.load("job"), names(tmp_path)) == (Committed("job", 6, 1), ["4.json"])
 
 
+def test_the_topics_of_a_version_are_noted(files: CommitFiles) -> None:
+    files.save(WITH_TOPICS, 0)
+    assert files.load("job") == WITH_TOPICS
+    assert [WITH_TOPICS.is_of_others(each) for each in (("c",), ("b", "c"), (), ("a", "b"))] == [True] + 3 * [False]
+    assert not UNDER_WAY.is_of_others(("c",)), "it does not say which it had"
+
+
 def test_the_newest_epoch_counts_as_a_number(files: CommitFiles) -> None:
     files.save(Committed("job", 1), 9)
     files.save(UNDER_WAY, 10)
@@ -50,6 +58,10 @@ def test_a_note_of_a_lake_of_0_1_counts_until_there_is_a_newer_one(files: Commit
     files.save(UNDER_WAY, 0)
     (path,) = (tmp_path / "commits").iterdir()
     path.rename(path.with_name(path.name.replace(".0.json", ".json")))
+    path = path.with_name(path.name.replace(".0.json", ".json"))
+    values = json.loads(path.read_bytes())
+    del values["topic_ids"], values["under_way"]["topic_ids"]
+    path.write_text(json.dumps(values))
     assert (files.load("job"), files.unfinished(), names(tmp_path)) == (UNDER_WAY, ["job"], ["json"])
     files.save(Committed("job", 4, 20), 0)
     assert (files.load("job"), files.unfinished(), names(tmp_path)) == (Committed("job", 4, 20), [], ["0.json"])

@@ -85,6 +85,23 @@ def test_the_same_request_twice_at_once_is_one_append(broker: Kafkalake, clicks:
     assert append(broker, {**request, "version": 0, "files": []})["again"]
 
 
+def test_one_version_to_two_topics_is_refused_and_not_taken_for_a_repetition(broker: Kafkalake, clicks: str) -> None:
+    views, job = topic_name("views"), f"etl-{clicks}"
+    create_topic(broker, views)
+
+    def request(topic: str, version: int) -> dict[str, Any]:
+        staged = stage(broker.lake, describe(broker, topic), f"{job}-{topic}", [[numbered(0, 10)]], version=version)
+        return {**staged, "application": job}
+
+    assert not append(broker, request(clicks, 4))["again"]
+    with pytest.raises(InvalidRequestError, match=f"version 4 of {job} was written to other topics.* txnAppId"):
+        append(broker, request(views, 4))
+    assert append(broker, request(clicks, 4))["again"]
+    assert not append(broker, request(views, 5))["again"]
+    assert append(broker, request(clicks, 4))["again"], "as an older version, whatever its topics"
+    assert (count(broker, clicks), count(broker, views)) == (10, 10)
+
+
 def test_a_client_that_goes_away_does_not_stop_what_it_asked_for(broker: Kafkalake, clicks: str) -> None:
     request = stage(broker.lake, describe(broker, clicks), clicks, [[numbered(0, 3_000)]])
     with socket.create_connection(addresses(broker)[0]) as connection:

@@ -15,8 +15,10 @@ import hashlib
 import json
 import logging
 import re
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from kafkalake.errors import KafkaStorageError, NotCoordinatorError
 from kafkalake.storage.files import Files, make_durable_directory, read_file, replace_file
@@ -31,22 +33,31 @@ _NAME = re.compile(r"([0-9a-f]{40})(?:\.(\d{1,10}))?\.json")
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A version in progress, with the producer of its transaction."""
+    """A version in progress, with the producer of its transaction and the ids of the topics that get its records."""
 
     version: int
     producer_id: int
     epoch: int
     records: int
+    topic_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The commit state of an application. `version` -1: nothing committed yet."""
+    """The commit state of an application. `version` -1: nothing committed yet.
+
+    topic_ids: of the topics that got the version's records; empty where an earlier kafkalake has written the file.
+    """
 
     application: str
     version: int = -1
     records: int = 0
     under_way: UnderWay | None = None
+    topic_ids: tuple[str, ...] = ()
+
+    def is_of_others(self, topic_ids: Collection[str]) -> bool:
+        """Return whether the version was written to other topics than these, and to none of them."""
+        return bool(topic_ids) and bool(self.topic_ids) and not set(topic_ids).intersection(self.topic_ids)
 
 
 class CommitFiles:
@@ -131,4 +142,8 @@ def _name(key: str, epoch: int = _NO_EPOCH) -> str:
 def _decode(data: bytes) -> Committed:
     values = json.loads(data)
     under_way = values.pop("under_way")
-    return Committed(**values, under_way=None if under_way is None else UnderWay(**under_way))
+    return Committed(**_with_ids(values), under_way=None if under_way is None else UnderWay(**_with_ids(under_way)))
+
+
+def _with_ids(values: dict[str, Any]) -> dict[str, Any]:
+    return {**values, "topic_ids": tuple(values.get("topic_ids", ()))}

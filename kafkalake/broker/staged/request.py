@@ -60,6 +60,11 @@ class AppendRequest:
         """The number of records in all files."""
         return sum(file.records for file in self.files)
 
+    @property
+    def topic_ids(self) -> tuple[str, ...]:
+        """The ids of the topics that get records."""
+        return tuple(sorted({self.topics[topic][1] for topic, _ in self.partitions}))
+
     @classmethod
     def parse(cls, body: Mapping[str, Any], files: Sequence[StagedFile]) -> AppendRequest:
         """Return the request of a decoded message and its files. Raise `InvalidRequestError` if it is malformed."""

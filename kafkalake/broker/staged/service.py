@@ -91,7 +91,7 @@ class StagedAppends:
         self._staging = staging_path(lake)
         self._files = CommitFiles(commits_path(lake), files)
         self._reached = kill_as_asked(os.environ)
-        self._runs: dict[str, tuple[int, asyncio.Task[StagedAppendResult]]] = {}
+        self._runs: dict[str, tuple[tuple[int, tuple[str, ...]], asyncio.Task[StagedAppendResult]]] = {}
         self._turns = asyncio.Semaphore(RUNS_MAX)
         self._recovery: asyncio.Task[None] | None = None
         self._recovers_again = False
@@ -139,13 +139,13 @@ class StagedAppends:
             if self._stopped:
                 raise CoordinatorNotAvailableError("the broker is stopping")
             task = asyncio.ensure_future(self._run(request))
-            self._runs[request.application] = (request.version, task)
+            self._runs[request.application] = (request.version, request.topic_ids), task
             task.add_done_callback(lambda done: self._runs.pop(request.application, None))
-        elif running[0] == request.version:
+        elif running[0] == (request.version, request.topic_ids):
             task = running[1]
         else:
             raise ConcurrentTransactionsError(
-                f"version {running[0]} of {request.application} is being appended just now"
+                f"version {running[0][0]} of {request.application} is being appended just now"
             )
         try:
             return await asyncio.shield(task)
@@ -177,6 +177,11 @@ class StagedAppends:
                         request.version,
                         committed.version,
                     )
+                elif committed.is_of_others(request.topic_ids):
+                    raise InvalidRequestError(
+                        f"version {request.version} of {request.application} was written to other topics, and would not be "
+                        "written to these: each write has a txnVersion of its own, or each topic its txnAppId"
+                    )
                 records = committed.records if request.version == committed.version else 0
                 return StagedAppendResult(records, again=True, version=committed.version)
             partitions = self._check(request)
@@ -204,7 +209,7 @@ class StagedAppends:
     ) -> StagedAppendResult:
         transaction = self._transaction(request.application)
         producer = await transaction.begin(min(TIMEOUT_MS, self._host.config.transaction_max_timeout_ms))
-        under_way = UnderWay(request.version, producer.producer_id, producer.epoch, request.records)
+        under_way = UnderWay(request.version, producer.producer_id, producer.epoch, request.records, request.topic_ids)
         await self._save(replace(committed, under_way=under_way), epoch)
         await transaction.add(producer, [target.name for target in partitions.values()])
         self._reached(StagedFaultPoint.BEGUN)
@@ -231,7 +236,8 @@ class StagedAppends:
         if outcome is not Outcome.COMMITTED:
             raise ConcurrentTransactionsError(f"the transaction of {request.application} is {outcome.value}")
         self._reached(StagedFaultPoint.COMMITTED)
-        await self._save(Committed(request.application, request.version, request.records), epoch)
+        done = Committed(request.application, request.version, request.records, topic_ids=request.topic_ids)
+        await self._save(done, epoch)
         logger.info(
             "staged append committed application=%r version=%d records=%d bytes=%d",
             request.application,
@@ -250,7 +256,9 @@ class StagedAppends:
         outcome = await transaction.settled(ProducerIdAndEpoch(under_way.producer_id, under_way.epoch))
         settled = replace(committed, under_way=None)
         if outcome is Outcome.COMMITTED:
-            settled = Committed(committed.application, under_way.version, under_way.records)
+            settled = Committed(
+                committed.application, under_way.version, under_way.records, topic_ids=under_way.topic_ids
+            )
         elif outcome is Outcome.OPEN:
             # Nothing is in progress and nothing ran since: a new producer aborts it, unless an abort has begun already.
             await transaction.begin(self._host.config.transaction_max_timeout_ms)
