@@ -91,7 +91,7 @@ def test_one_version_to_two_topics_is_refused_and_not_taken_for_a_repetition(bro
 
     def request(topic: str, version: int) -> dict[str, Any]:
         staged = stage(broker.lake, describe(broker, topic), f"{job}-{topic}", [[numbered(0, 10)]], version=version)
-        return {**staged, "application": job}
+        return {**staged, "application": job, "is_named": True}
 
     assert not append(broker, request(clicks, 4))["again"]
     with pytest.raises(InvalidRequestError, match=f"version 4 of {job} was written to other topics.* txnAppId"):
@@ -99,6 +99,9 @@ def test_one_version_to_two_topics_is_refused_and_not_taken_for_a_repetition(bro
     assert append(broker, request(clicks, 4))["again"]
     assert not append(broker, request(views, 5))["again"]
     assert append(broker, request(clicks, 4))["again"], "as an older version, whatever its topics"
+    assert append(broker, {**request(clicks, 5), "is_named": False})["again"], (
+        "a stream whose batch went elsewhere before"
+    )
     assert (count(broker, clicks), count(broker, views)) == (10, 10)
 
 

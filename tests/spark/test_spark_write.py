@@ -137,6 +137,11 @@ def test_the_same_version_of_an_application_is_written_once(
     for version in ("4", "4", "3", "5", "5"):
         write(rows, broker.lake, clicks, txnAppId=application, txnVersion=version)
     assert count(broker.lake, clicks) == 100
+    other = topic_name("views")
+    create_topic(broker, other)
+    with pytest.raises(Exception, match=f"version 5 of {application} was written to other topics"):
+        write(rows, broker.lake, other, txnAppId=application, txnVersion="5")
+    assert count(broker.lake, other) == 0
     write(rows, broker.lake, clicks)
     write(rows, broker.lake, clicks)
     assert count(broker.lake, clicks) == 200

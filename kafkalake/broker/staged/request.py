@@ -40,7 +40,8 @@ class StagedFile:
 class AppendRequest:
     """A request to append `files` of `directory` as version `version` of `application`.
 
-    topics: (name, id) by the topic numbers in staged files. partitions: all (topic number, partition) that occur.
+    topics: (name, id) by the topic numbers in staged files. partitions: all (topic number, partition) that occur. is_named: a user
+    has named the application and the version, and may have done so for writes to several topics.
     """
 
     application: str
@@ -49,6 +50,7 @@ class AppendRequest:
     topics: tuple[tuple[str, str], ...]
     partitions: tuple[tuple[int, int], ...]
     files: tuple[StagedFile, ...]
+    is_named: bool = False
 
     @property
     def bytes(self) -> int:
@@ -76,6 +78,7 @@ class AppendRequest:
                 tuple((check_topic_name(name), _text(topic_id, 40)) for name, topic_id in body["topics"]),
                 tuple((_count(topic), _count(partition)) for topic, partition in body["partitions"]),
                 tuple(files),
+                body.get("is_named") is True,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidRequestError(f"malformed AppendStaged request: {error}") from None

@@ -177,7 +177,7 @@ class StagedAppends:
                         request.version,
                         committed.version,
                     )
-                elif committed.is_of_others(request.topic_ids):
+                elif request.is_named and committed.is_of_others(request.topic_ids):
                     raise InvalidRequestError(
                         f"version {request.version} of {request.application} was written to other topics, and would not be "
                         "written to these: each write has a txnVersion of its own, or each topic its txnAppId"

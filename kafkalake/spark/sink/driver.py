@@ -90,6 +90,7 @@ def commit_write(options: WriteOptions, staged: StagedWrite) -> None:
         "cluster_id": staged.cluster_id,
         "application": staged.application,
         "version": staged.version,
+        "is_named": options.application is not None,
         "directory": staged.directory,
         "topics": staged.topic_ids,
         "partitions": sorted(staged.partitions),
