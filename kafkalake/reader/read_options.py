@@ -314,8 +314,11 @@ def _isolation(options: Mapping[str, str]) -> str:
 
 def _integer(options: Mapping[str, str], name: str, minimum: int) -> int | None:
     text = options.get(name)
-    if text is None:
-        return None
+    return None if text is None else parse_whole(name, text, minimum)
+
+
+def parse_whole(name: str, text: str, minimum: int) -> int:
+    """Return a whole number that the JVM has as well. Raise `ConfigurationError` if the text of option `name` is none."""
     number = int(text) if re.fullmatch(r"\s*\+?[0-9]{1,1000}\s*", text) else -1
     if not minimum <= number <= _LONG_MAX:
         most = f" and at most {_LONG_MAX}" if number > _LONG_MAX else ""

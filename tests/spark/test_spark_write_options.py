@@ -24,6 +24,8 @@ def test_options_are_parsed_in_any_case_and_those_of_a_read_passed_over() -> Non
     }
     expected = WriteOptions(Path("/lake"), "clicks", "etl", 7, 1.5, (("a", 1), ("::1", 2)))
     assert parse_write_options(given) == expected
+    for version in (1_700_000_000_000_000_000, 2**63 - 1):  # a time in nanoseconds, as some count their writes
+        assert parse_write_options(given | {"txnVersion": str(version)}).version == version
     assert parse_write_options({"lake": "/lake"}) == WriteOptions(Path("/lake"), None, None, 0, 120)
     assert parse_write_options({"lake": "/lake", "path": "clicks", "topic": "views"}).topic == "views"
     assert parse_write_options({"lake": "/lake", "path": "clicks"}).topic == "clicks"
@@ -36,6 +38,8 @@ def test_options_are_parsed_in_any_case_and_those_of_a_read_passed_over() -> Non
         ({"txnVersion": "1"}, "txnAppId and txnVersion belong together"),
         ({"txnAppId": "e t l", "txnVersion": "1"}, "txnAppId is 'e t l'"),
         ({"txnAppId": "etl", "txnVersion": "-1"}, "txnVersion is '-1'"),
+        ({"txnAppId": "etl", "txnVersion": str(2**63)}, r"txnVersion is '9223372036854775808': .* at most 92233720"),
+        ({"txnAppId": "etl", "txnVersion": "\u0661"}, "txnVersion is"),
         ({"topic": "a,b"}, "'a,b' is not one topic's name"),
         ({"commitTimeout": "soon"}, "commitTimeout is 'soon'"),
         ({"commitTimeout": "0"}, "commitTimeout is '0'"),

@@ -16,7 +16,7 @@ from kafkalake.config.topic_values import TopicValues
 from kafkalake.errors import ConfigurationError
 from kafkalake.reader.client_settings import SERVERS, check_client_settings, parse_servers
 from kafkalake.reader.option_names import known_options
-from kafkalake.reader.read_options import lake_option, typed_values
+from kafkalake.reader.read_options import lake_option, parse_whole, typed_values
 
 COMMIT_TIMEOUT_S = 120
 APPLICATION_CHARACTERS = re.compile(r"[\x21-\x7e]{1,200}")
@@ -54,7 +54,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         lake=Path(lake_option(options)).absolute(),
         topic=_topic(options),
         application=application,
-        version=_number("txnVersion", options.get("txnVersion", "0")),
+        version=parse_whole("txnVersion", options.get("txnVersion", "0"), 0),
         commit_timeout_s=_seconds(options.get("commitTimeout")),
         servers=parse_servers(options[SERVERS]) if SERVERS in options else (),
         json_fields="valueSchema" in options,
@@ -76,12 +76,6 @@ def _topic(options: Mapping[str, str]) -> str | None:
             )
         return topic
     return None
-
-
-def _number(name: str, text: str) -> int:
-    if not re.fullmatch(r"\d{1,18}", text):
-        raise ConfigurationError(f"{name} is {text!r}: give a whole number of at least 0")
-    return int(text)
 
 
 def _seconds(text: str | None) -> float:
