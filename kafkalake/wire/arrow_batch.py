@@ -10,7 +10,8 @@ from kafkalake.record import layout as at
 from kafkalake.record.arrow_body import body_from_arrow
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.schema import SCHEMA
-from kafkalake.wire.batch_header import NO_PRODUCER_ID, NO_TIMESTAMP
+from kafkalake.record.timestamps import NO_TIMESTAMP
+from kafkalake.wire.batch_header import NO_PRODUCER_ID
 
 _NO_SEQUENCE = -1
 

@@ -33,7 +33,6 @@ BEFORE_BATCH_LENGTH = 12
 MAGIC_2 = 2
 MAGIC_COLUMNS = 100
 """Columns follow instead of records: `column_batch`. A broker that does not know a magic refuses the batch."""
-NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 
 SMALLEST_RECORD = 7
@@ -41,9 +40,3 @@ SMALLEST_RECORD = 7
 CONTROL_KEY_BYTES = 4
 CONTROL_VALUE_BYTES = 6
 ABORT, COMMIT = 0, 1
-
-EARLIEST_TIMESTAMP_MS = -(2**63) // 1000
-LATEST_TIMESTAMP_MS = (2**63 - 1) // 1000
-"""Bounds of timestamps that also fit in microseconds, the unit of Spark and Delta. Kafka has no such lower bound. The years
-are -290308 to 294247.
-"""

@@ -18,6 +18,7 @@ from kafkalake.record.bitmap import bitmap_bytes, set_bit
 from kafkalake.record.compiled import compiled
 from kafkalake.record.crc32c import START, extend, finish
 from kafkalake.record.memory import copy, load_u8, store_i32, store_i64, store_u8
+from kafkalake.record.timestamps import EARLIEST_TIMESTAMP_MS, LATEST_TIMESTAMP_MS, NO_TIMESTAMP
 from kafkalake.wire import batch_header as wire
 from kafkalake.wire.header_key import store_key, stored_bytes
 from kafkalake.wire.varint import big_i16, big_i32, big_i64, big_u32, read_varint, read_varlong
@@ -172,7 +173,7 @@ def _measure(data: Bytes, position: int, end: int, produced: int, numbers: Int64
         if position < 0:
             return BAD_RECORD
         timestamp = base_timestamp + delta
-        if timestamp != wire.NO_TIMESTAMP:
+        if timestamp != NO_TIMESTAMP:
             smallest = min(smallest, timestamp)
         largest = max(largest, timestamp)
         delta, position = read_varint(data, position, record_end)
@@ -214,10 +215,10 @@ def _measure(data: Bytes, position: int, end: int, produced: int, numbers: Int64
     numbers[at.KEY_NULLS], numbers[at.VALUE_NULLS] = key_nulls, value_nulls
     numbers[KEY_BYTES], numbers[VALUE_BYTES] = key_bytes, value_bytes
     if count:
-        numbers[MIN_TIMESTAMP] = min(smallest, max(largest, wire.NO_TIMESTAMP))
+        numbers[MIN_TIMESTAMP] = min(smallest, max(largest, NO_TIMESTAMP))
         if produced:  # the caller checks both timestamps and lists the records out of range
             numbers[FIRST_HEADER_FIELD + at.MAX_TIMESTAMP] = largest
-        elif smallest < wire.EARLIEST_TIMESTAMP_MS or largest > wire.LATEST_TIMESTAMP_MS:
+        elif smallest < EARLIEST_TIMESTAMP_MS or largest > LATEST_TIMESTAMP_MS:
             return TIMESTAMP_OUT_OF_RANGE
     return OK
 

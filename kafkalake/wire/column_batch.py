@@ -27,6 +27,7 @@ from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.bitmap import bitmap_bytes, load_bit
 from kafkalake.record.compiled import compiled
 from kafkalake.record.memory import copy, load_i32, load_i64, load_u8, store_i32, store_i64, store_u8
+from kafkalake.record.timestamps import NO_TIMESTAMP
 from kafkalake.wire import batch_header as wire
 from kafkalake.wire import compression
 from kafkalake.wire.batch_decoding import allocate, check_room, fault
@@ -109,10 +110,10 @@ def _measure_timestamps(data: Bytes, position: int, has_timestamps: int, numbers
     smallest, largest = 0x7FFFFFFFFFFFFFFF, -0x8000000000000000
     for i in range(numbers[CLAIMED] if has_timestamps else 1):
         timestamp = load_i64(data, position + 8 * i) if has_timestamps else base
-        if timestamp != wire.NO_TIMESTAMP:
+        if timestamp != NO_TIMESTAMP:
             smallest = min(smallest, timestamp)
         largest = max(largest, timestamp)
-    numbers[MIN_TIMESTAMP] = min(smallest, max(largest, wire.NO_TIMESTAMP))
+    numbers[MIN_TIMESTAMP] = min(smallest, max(largest, NO_TIMESTAMP))
     numbers[FIRST_HEADER_FIELD + at.MAX_TIMESTAMP] = largest
 
 

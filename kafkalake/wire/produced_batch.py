@@ -15,6 +15,12 @@ from kafkalake.errors import CorruptMessageError, InvalidRecordError, KafkaError
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Int64s
 from kafkalake.record.batch import ProducerBatch
+from kafkalake.record.timestamps import (
+    EARLIEST_TIMESTAMP_MS,
+    LATEST_TIMESTAMP_MS,
+    NO_TIMESTAMP,
+    allowed_timestamps,
+)
 from kafkalake.wire import batch_header as wire
 from kafkalake.wire import batch_reader
 from kafkalake.wire.batch_decoding import decode_batch
@@ -27,7 +33,6 @@ _UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 _LENGTH_AND_MAGIC = struct.Struct(">8xi4xB")
 _STATED = struct.Struct(">h12xq")
 """Fields from the attributes on: attributes, last offset delta and base timestamp (skipped), max timestamp."""
-_EARLIEST_MS, _LATEST_MS = wire.EARLIEST_TIMESTAMP_MS, wire.LATEST_TIMESTAMP_MS
 _MAX_TIMESTAMP = at.LAYOUT_SIZE + at.MAX_TIMESTAMP
 _MAGICS = (wire.MAGIC_2, wire.MAGIC_COLUMNS)
 _BODY_RATIO_MAX = 4
@@ -132,16 +137,12 @@ def _check_size(numbers: Int64s, limits: BatchLimits) -> None:
 
 def _check_limits(batch: ProducerBatch, numbers: Int64s, limits: BatchLimits, now_ms: int | None) -> None:
     smallest, largest = numbers.item(batch_reader.MIN_TIMESTAMP), numbers.item(_MAX_TIMESTAMP)
-    earliest, latest = _EARLIEST_MS, _LATEST_MS
+    earliest, latest = EARLIEST_TIMESTAMP_MS, LATEST_TIMESTAMP_MS
     if now_ms is not None:
-        before, after = limits.timestamp_before_max_ms, limits.timestamp_after_max_ms
-        if before is not None and now_ms - before > earliest:
-            earliest = now_ms - before
-        if after is not None and now_ms + after < latest:
-            latest = now_ms + after
+        earliest, latest = allowed_timestamps(limits.timestamp_before_max_ms, limits.timestamp_after_max_ms, now_ms)
     if (
         largest > latest
-        or (smallest < earliest and smallest != wire.NO_TIMESTAMP)
+        or (smallest < earliest and smallest != NO_TIMESTAMP)
         or (limits.key_required and numbers[at.KEY_NULLS])
     ):
         raise refuse_records(batch, earliest, latest, key_required=limits.key_required)

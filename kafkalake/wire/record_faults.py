@@ -12,7 +12,7 @@ import numpy.typing as npt
 from kafkalake.errors import InvalidRecordError, InvalidTimestampError, KafkaError
 from kafkalake.record import layout as at
 from kafkalake.record.batch import ProducerBatch
-from kafkalake.wire import batch_header as wire
+from kafkalake.record.timestamps import NO_TIMESTAMP
 
 NAMED_MAX = 10_000
 """Most records listed in a response: bounds its size whatever the batch holds."""
@@ -27,7 +27,7 @@ def refuse_records(batch: ProducerBatch, earliest: int, latest: int, *, key_requ
     """
     timestamps = _timestamps(batch)
     keyless = _keyless(batch) if key_required else np.zeros(len(timestamps), dtype=np.bool_)
-    outside = ((timestamps < earliest) & (timestamps != wire.NO_TIMESTAMP) | (timestamps > latest)) & ~keyless
+    outside = ((timestamps < earliest) & (timestamps != NO_TIMESTAMP) | (timestamps > latest)) & ~keyless
     faulty = np.flatnonzero(keyless | outside)
     named = faulty[:NAMED_MAX].tolist()
     sentences = [

@@ -9,6 +9,7 @@ from kafkalake.config.topic_rules import TopicRules
 from kafkalake.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError
 from kafkalake.record import layout as at
 from kafkalake.record.batch import ProducerBatch
+from kafkalake.record.timestamps import NO_TIMESTAMP, allowed_timestamps
 from kafkalake.storage.producer_state import HAND_OVER_PRODUCER_ID_MIN
 from kafkalake.storage.staged_file import data_bytes
 
@@ -19,7 +20,6 @@ _UNCOMPRESSED_BYTES_MIN = 16 * 1024 * 1024
 _UNCOMPRESSED_RATIO = 10
 _BATCH_OVERHEAD_BYTES = 61
 _RECORD_BYTES_MIN = 7
-_NO_TIMESTAMP = -1
 
 
 def uncompressed_bytes_max(rules: TopicRules, broker: BrokerConfig) -> int:
@@ -46,15 +46,16 @@ def check_batch(rules: TopicRules, batch: ProducerBatch, bytes_max: int | None =
 def check_timestamps(rules: TopicRules, batch: ProducerBatch, now_ms: int) -> None:
     """Raise `InvalidTimestampError` if a record's time is farther from now than its topic allows (KIP-937)."""
     before_ms, after_ms = rules.timestamp_before_max_ms, rules.timestamp_after_max_ms
+    earliest, latest = allowed_timestamps(before_ms, after_ms, now_ms)
     begin = int(batch.layout[at.FIRST_BUFFER + 2 * at.TIMESTAMP_DATA])
     timestamps = batch.body[begin : begin + 8 * batch.rows].view(np.int64)
     newest = int(timestamps.max())
-    if after_ms is not None and newest > now_ms + after_ms:
+    if newest > latest:
         raise InvalidTimestampError(
             f"a record of {newest} ms since 1970 is too far in the future: message.timestamp.after.max.ms is {after_ms}"
         )
-    given = timestamps[timestamps != _NO_TIMESTAMP]
-    if before_ms is not None and len(given) and int(given.min()) < now_ms - before_ms:
+    given = timestamps[timestamps != NO_TIMESTAMP]
+    if len(given) and int(given.min()) < earliest:
         raise InvalidTimestampError(
             f"a record of {given.min()} ms since 1970 is too old: message.timestamp.before.max.ms is {before_ms}"
         )
