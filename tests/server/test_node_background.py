@@ -26,7 +26,7 @@ from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.publishing.lake_publisher import LakePublisher
 from kafkalake.broker.publishing.partitions import PartitionReporter
 from kafkalake.broker.staged.service import StagedAppends
-from kafkalake.broker.transactions.coordinator import TransactionCoordinator
+from kafkalake.broker.transactions.expiry import Expiry
 from kafkalake.broker.transactions.orphans import Orphans
 from kafkalake.errors import CoordinatorNotAvailableError, InvalidReplicaAssignmentError, KafkaStorageError
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -67,7 +67,7 @@ STEPS = {
     "flush": (Topics, "flushed_by_time"),
     "idle connections": (Acceptor, "_check_idle"),
     "expiry of offsets": (OffsetRemoval, "expire"),
-    "expiry of transactional ids": (TransactionCoordinator, "expire"),
+    "expiry of transactional ids": (Expiry, "expire"),
     "retention": (Log, "enforce_retention"),
     "maintenance": (DeltaMetadataStore, "maintain"),
     "heartbeat": (Membership, "_beat"),
