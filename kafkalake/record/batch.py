@@ -49,6 +49,12 @@ class ProducerBatch:
         """The bytes of the columns."""
         return len(self.body) + (0 if self.values is None else len(self.values))
 
+    @property
+    def timestamps(self) -> Int64s:
+        """The timestamps of the records, in ms since 1970: a view of the body."""
+        begin = self.layout.item(at.FIRST_BUFFER + 2 * at.TIMESTAMP_DATA)
+        return self.body[begin : begin + 8 * self.rows].view(np.int64)
+
     def to_arrow(self) -> pa.RecordBatch:
         """Return the rows with schema `SCHEMA`. Offsets count from 0 within the batch."""
         whole = self.whole()

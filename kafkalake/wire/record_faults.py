@@ -25,7 +25,7 @@ def refuse_records(batch: ProducerBatch, earliest: int, latest: int, *, key_requ
 
     Timestamps are ms since 1970. As in Apache Kafka, one invalid timestamp makes the batch's error INVALID_TIMESTAMP.
     """
-    timestamps = _timestamps(batch)
+    timestamps = batch.timestamps
     keyless = _keyless(batch) if key_required else np.zeros(len(timestamps), dtype=np.bool_)
     outside = ((timestamps < earliest) & (timestamps != NO_TIMESTAMP) | (timestamps > latest)) & ~keyless
     faulty = np.flatnonzero(keyless | outside)
@@ -53,11 +53,6 @@ def _outside(timestamp: int, index: int, earliest: int, latest: int) -> str:
         f"Timestamp {timestamp} of message with offset {index} is out of range. "
         f"The timestamp should be within [{earliest}, {latest}]"
     )
-
-
-def _timestamps(batch: ProducerBatch) -> npt.NDArray[np.int64]:
-    begin = int(batch.layout[at.FIRST_BUFFER + 2 * at.TIMESTAMP_DATA])
-    return batch.body[begin : begin + 8 * batch.rows].view(np.int64)
 
 
 def _keyless(batch: ProducerBatch) -> npt.NDArray[np.bool_]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.topic_rules import TopicRules
 from kafkalake.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError
@@ -47,8 +45,7 @@ def check_timestamps(rules: TopicRules, batch: ProducerBatch, now_ms: int) -> No
     """Raise `InvalidTimestampError` if a record's time is farther from now than its topic allows (KIP-937)."""
     before_ms, after_ms = rules.timestamp_before_max_ms, rules.timestamp_after_max_ms
     earliest, latest = allowed_timestamps(before_ms, after_ms, now_ms)
-    begin = int(batch.layout[at.FIRST_BUFFER + 2 * at.TIMESTAMP_DATA])
-    timestamps = batch.body[begin : begin + 8 * batch.rows].view(np.int64)
+    timestamps = batch.timestamps
     newest = int(timestamps.max())
     if newest > latest:
         raise InvalidTimestampError(
