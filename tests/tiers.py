@@ -38,8 +38,8 @@ _TIER_OF_FIXTURE = {
     "process": "process",
 }
 _TIER_OF_DIRECTORY = {"contract": "process", "interop": "process", "faults": "process"}
-_TIER_IN_FILE = re.compile(rf"^pytestmark = .*\bpytest\.mark\.({'|'.join(TIERS)})\b", re.MULTILINE)
-_EXHAUSTIVE_FILE = re.compile(r"^pytestmark = .*\bpytest\.mark\.exhaustive\b", re.MULTILINE)
+_MARKS_OF_FILE = re.compile(r"^pytestmark = (.*)$", re.MULTILINE)
+_MARK = re.compile(r"\bpytest\.mark\.(\w+)\b")
 _unit_test: str | None = None
 
 
@@ -64,8 +64,15 @@ def tier_of(item: pytest.Item) -> str:
 @cache
 def tier_of_file(path: Path) -> str:
     """Return the cheapest tier that a test of this file can be of: what its directory or its own marker says."""
-    found = _TIER_IN_FILE.search(path.read_text())
-    return max(_TIER_OF_DIRECTORY.get(path.parent.name, "unit"), found[1] if found else "unit", key=TIERS.index)
+    of_directory = _TIER_OF_DIRECTORY.get(path.parent.name, "unit")
+    return max([of_directory, *(mark for mark in marks_of_file(path) if mark in TIERS)], key=TIERS.index)
+
+
+@cache
+def marks_of_file(path: Path) -> frozenset[str]:
+    """Return the markers that a file gives all its tests."""
+    found = _MARKS_OF_FILE.search(path.read_text())
+    return frozenset(_MARK.findall(found[1]) if found else ())
 
 
 def may_have_tests(path: Path, markers: str) -> bool:
@@ -74,7 +81,7 @@ def may_have_tests(path: Path, markers: str) -> bool:
         return True
     selects = Expression.compile(markers).evaluate
     tiers = TIERS[TIERS.index(tier_of_file(path)) :]
-    known = {"exhaustive"} if _EXHAUSTIVE_FILE.search(path.read_text()) else set()
+    known = marks_of_file(path) - set(TIERS)
     return any(
         selects(lambda name, tier=tier, others=others, **_: name in {tier, *known} or (name not in TIERS and others))
         for tier, others in product(tiers, (False, True))
