@@ -27,6 +27,7 @@ from examples import register_profiles
 from kafka_reference import (
     ApacheKafka,
     BrokerProcess,
+    Cluster,
     Clusters,
     Kafkalake,
     kafka_cluster,
@@ -42,6 +43,8 @@ BROKERS_OF_TEST = pytest.StashKey[list[BrokerProcess]]()
 
 # Fixtures that are costly to start: the tests that use one stay on one worker.
 ONE_WORKER = ("spark", "kafka_reference", "three_brokers")
+OF_GROUP: dict[str, Sequence[ApacheKafka | Cluster]] = {}
+"""The brokers of such a fixture, which end behind the group's last test: an idle Apache Kafka takes a twentieth of a core."""
 
 register_profiles()
 for of in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):  # Spark's drivers; its standalone masters and workers
@@ -111,6 +114,26 @@ def group_of(item: pytest.Item) -> str:
     return next((name for name in ONE_WORKER if name in fixtures), item.nodeid.split("::")[0])
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Start the brokers of a group that has ended for a test of another group that shares them."""
+    for name in tiers.fixtures_of(item) & OF_GROUP.keys():
+        for each in OF_GROUP[name]:
+            if not each.is_running():
+                each.kill()
+                each.start()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    """Kill the brokers of a group behind its last test."""
+    yield
+    group, following = (each and each.get_closest_marker("xdist_group") for each in (item, nextitem))
+    if group and group.args[0] in OF_GROUP and (following is None or following.args != group.args):
+        for each in OF_GROUP[group.args[0]]:
+            each.kill()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Refuse processes to unit tests and to their fixtures."""
@@ -141,6 +164,7 @@ def show_on_failure(request: pytest.FixtureRequest, broker: BrokerProcess) -> No
 def kafka_reference() -> Iterator[ApacheKafka]:
     """A running Apache Kafka 4.1.1 that all tests of this worker share."""
     with ApacheKafka() as broker:
+        OF_GROUP["kafka_reference"] = [broker]
         yield broker
 
 
@@ -155,6 +179,7 @@ def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters
     """Three brokers of each kind, which all tests of this worker share. A test leaves them running, and no groups behind."""
     directory = tmp_path_factory.mktemp("clusters")
     with kafka_cluster(directory) as apache_kafka, kafkalake_cluster(directory) as kafkalake:
+        OF_GROUP["three_brokers"] = [apache_kafka, kafkalake]
         yield Clusters(apache_kafka, kafkalake)
 
 

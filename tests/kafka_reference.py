@@ -489,15 +489,27 @@ class Cluster(Generic[AnyBroker]):
 
     def __enter__(self) -> Cluster[AnyBroker]:
         try:
-            for each in self.brokers:
-                each.launch()
-            for each in self.brokers:
-                each.wait_until_ready()
-            self._wait_for_each_other(time.monotonic() + START_TIMEOUT_S)
+            self.start()
         except BaseException:
             self.close()
             raise
         return self
+
+    def start(self) -> None:
+        """Start all brokers, and wait until each knows the others."""
+        for each in self.brokers:
+            each.launch()
+        for each in self.brokers:
+            each.wait_until_ready()
+        self._wait_for_each_other(time.monotonic() + START_TIMEOUT_S)
+
+    def is_running(self) -> bool:
+        """Return whether a broker runs."""
+        return any(each.is_running() for each in self.brokers)
+
+    def kill(self) -> None:
+        for each in self.brokers:
+            each.kill()
 
     def _wait_for_each_other(self, deadline: float) -> None:
         from confluent_kafka import KafkaException
