@@ -1,5 +1,5 @@
-"""How many examples hypothesis tries: as many as a test says in `scripts/soak`, half of many of them in a run of all tests, and a
-handful with the profile of `scripts/test --fast`.
+"""How many examples hypothesis tries: as many as a test says in `scripts/soak`, a quarter of many of them in a run of all tests,
+and a handful with the profile of `scripts/test --fast`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from hypothesis import settings
 from long_runs import ALL
 
 FAST = "fast"
-FEW = 50
+FEW = 25
 """So many are tried wherever there is time."""
 
 
@@ -30,5 +30,5 @@ def examples(count: int, **others: Any) -> settings:
     if settings.get_current_profile_name() == FAST:
         count = min(count, settings.default.max_examples)
     elif not ALL and count > FEW:
-        count = max(FEW, count // 2)
+        count = max(FEW, count // 4)
     return settings(**{"max_examples": count, "deadline": None, **others})

@@ -1,6 +1,7 @@
 """Which tests run only in `scripts/soak`, where `LONG_RUNS` is set.
 
-Cases like others, tests of minutes (`@pytest.mark.long`), and the clients' tests on Apache Kafka, which show that a test is right.
+Cases like others, tests of minutes (`@pytest.mark.long`), and the clients' tests on Apache Kafka, which show that a test is right,
+as `@pytest.mark.long("apache-kafka")` says of one elsewhere. What stays in a run of all tests has half an hour on two cores.
 The tests that compare both brokers (`tests/contract`, and what is in `tests/broker` as Kafka does it) always run on both.
 """
 
@@ -29,5 +30,7 @@ def is_left_out(item: pytest.Item) -> bool:
     if ALL:
         return False
     callspec = getattr(item, "callspec", None)
-    is_on_kafka = callspec is not None and callspec.params.get("any_broker") == "apache-kafka"
-    return item.get_closest_marker("long") is not None or (is_on_kafka and item.path.parent.name in ON_KAFKALAKE)
+    broker = callspec.params.get("any_broker") if callspec is not None else None
+    if broker == "apache-kafka" and item.path.parent.name in ON_KAFKALAKE:
+        return True
+    return any(not mark.args or broker in mark.args for mark in item.iter_markers("long"))

@@ -32,6 +32,7 @@ def read(broker: BrokerProcess, topic: str, count: int) -> list[bytes | None]:
         consumer.close()
 
 
+@pytest.mark.long("apache-kafka")
 def test_acknowledged_records_survive_a_kill_and_a_stop(any_broker: BrokerProcess, topic: str) -> None:
     create_topic(any_broker, topic)
     write(any_broker, topic, [b"before the kill"])

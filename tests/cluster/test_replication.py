@@ -290,6 +290,7 @@ def test_a_leader_and_controller_that_was_stopped_for_longer_than_its_session_go
     cluster.wait_equal(topic)
 
 
+@pytest.mark.long  # test_brokers_on_one_lake.py restarts one after the other in the run
 def test_a_rolling_restart_gives_no_producer_an_error_and_keeps_transactions_whole(cluster: Replicating) -> None:
     topic, whole = cluster.create(partitions=3), cluster.create(partitions=3)
     load = TransactionLoad(cluster.servers, whole, 3, producers=1)

@@ -265,6 +265,7 @@ def test_leaders_and_reassignments(admin: Admin, topic: str, monkeypatch: pytest
     assert admin.list_reassignments() == {}
 
 
+@pytest.mark.long("apache-kafka")
 def test_a_broker_is_killed_in_between(admin: Admin, any_broker: BrokerProcess, topic: str) -> None:
     create(admin, topic)
     any_broker.kill()

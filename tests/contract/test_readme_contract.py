@@ -121,6 +121,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.long("apache-kafka")
 def test_a_crash_repeats_or_leaves_out_or_does_neither(any_broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
     """A process is killed at its work, three times, with static members, which are back at once."""
     servers = any_broker.bootstrap_servers

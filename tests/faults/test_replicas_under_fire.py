@@ -29,7 +29,7 @@ from waiting import wait_until
 from kafkalake.dataset import topic_reader
 from kafkalake.metadata.delta import DeltaMetadataStore
 
-ROUNDS = int(os.environ.get("REPLICA_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("REPLICA_ROUNDS", "12"))
 SEED = int(os.environ.get("REPLICA_SEED", "7")) or random.SystemRandom().randrange(1, 2**31)
 PARTITIONS = 3
 TOPIC = "fire"

@@ -177,6 +177,7 @@ def test_a_broker_that_was_paused_beyond_its_lease_is_succeeded(machine: Machine
     assert again.offsets == {9: b"again"}
 
 
+@pytest.mark.long
 def test_who_is_killed_as_it_takes_files_over_leaves_that_to_its_next_start(machine: Machines, tmp_path: Path) -> None:
     """The lock proves that this one has ended, and nothing of the one before it, which still has the files open."""
     flag = tmp_path / "hang"

@@ -33,7 +33,7 @@ from kafkalake.metadata.tables.schemas import CleaningRow
 
 pytestmark = pytest.mark.exhaustive
 
-POWER_LOSSES = int(os.environ.get("POWER_LOSSES", "4"))
+POWER_LOSSES = int(os.environ.get("POWER_LOSSES", "2"))
 
 Operation = Callable[[MetadataStore], object]
 

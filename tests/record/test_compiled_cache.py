@@ -147,6 +147,7 @@ def test_a_filled_cache_is_used_by_a_copy_with_other_times(filled: Path) -> None
     assert run(filled)["compiled"] == 0
 
 
+@pytest.mark.long
 def test_a_read_only_package_without_a_cache_uses_the_home(installation: Path) -> None:
     make_read_only(installation / "site")
     first = run(installation)
@@ -170,6 +171,7 @@ def test_a_home_that_is_no_path_is_not_used(installation: Path) -> None:
     assert not (installation / "~").exists()
 
 
+@pytest.mark.long
 def test_without_any_cache_it_works(installation: Path) -> None:
     """The temporary directory holds a cache that others could write: what is loaded from a cache is run, so it is not used."""
     make_read_only(installation / "site", installation / "home")

@@ -419,6 +419,7 @@ def by_jdbc(server: Server, spark: SparkSession) -> Iterator[Run]:
         connection.close()
 
 
+@pytest.mark.long
 def test_by_jdbc_from_the_thrift_server_with_hives_metastore(
     broker: Kafkalake, server: Server, spark: SparkSession
 ) -> None:

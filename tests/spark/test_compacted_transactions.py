@@ -110,6 +110,7 @@ class Topic:
         assert list(problems_of(self.lake)) == []
 
 
+@pytest.mark.long
 def test_markers_stay_as_long_as_something_needs_them(
     kafkalake_broker: Callable[..., Kafkalake], monkeypatch: pytest.MonkeyPatch
 ) -> None:

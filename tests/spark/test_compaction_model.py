@@ -16,6 +16,7 @@ from compaction_model import compacted
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from long_runs import ALL
 from topic_operations import Operation, act, operations
 
 from kafkalake.cli.log import problems_of
@@ -58,7 +59,7 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.exhaustive
-@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25 if ALL else 12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=st.lists(operations, min_size=1, max_size=25), then=st.lists(operations, max_size=15))
 def test_what_is_left_is_what_the_rules_keep(first: list[Operation], then: list[Operation]) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:
@@ -132,7 +133,7 @@ def topic(tmp_path: Path) -> Iterator[CompactedTopic]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", POINTS if ALL else ["a segment moved", "committed"])
 def test_a_job_that_is_killed_leaves_the_old_or_the_new_and_the_next_finishes(
     topic: CompactedTopic, point: str
 ) -> None:

@@ -22,6 +22,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka_reference import Kafkalake
 from killed_job import run_killed_at
+from long_runs import first_of
 from manual_clock import ManualClock
 from written_lake import WrittenLake
 
@@ -160,14 +161,15 @@ def test_alerts_are_posted_and_recorded_whether_or_not_the_results_can_be_printe
     os.close(reader)
     page = tmp_path / "lag.html"
     command = [sys.executable, "-m", "kafkalake", "jobs", "run", "lag", "--lake", str(lake.path)]
-    with webhook(200, 200, 200, 500) as (url, received), open("/dev/full", "wb") as full:
+    answers = [*first_of([200, 200, 200], 1), 500]
+    with webhook(*answers) as (url, received), open("/dev/full", "wb") as full:
         alerting = [*command, "--max-lag", "50", "--webhook", url, "--html"]
-        for stdout, stderr in ((gone, subprocess.PIPE), (full, subprocess.PIPE), (full, full)):
+        for stdout, stderr in first_of([(full, full), (gone, subprocess.PIPE), (full, subprocess.PIPE)], 1):
             ended = subprocess.run([*alerting, str(page)], stdout=stdout, stderr=stderr, check=False)
             assert (ended.returncode, page.exists()) == (ALERT_EXIT_CODE, True), ended.stderr
             page.unlink()
         without_page = subprocess.run([*alerting, str(tmp_path / "no" / "lag.html")], capture_output=True, check=False)
-        assert (without_page.returncode, len(received)) == (1, 4)
+        assert (without_page.returncode, len(received)) == (1, len(answers))
         unshown = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert (unshown.returncode, unshown.stderr) == (
             1,
@@ -177,9 +179,7 @@ def test_alerts_are_posted_and_recorded_whether_or_not_the_results_can_be_printe
     os.close(gone)
     runs = [row for row in JobTable(lake.path, paths.JOB_RUNS).rows().to_pylist() if row["action"] == "run"]
     assert [row["outcome"] for row in sorted(runs, key=lambda row: row["ended_at"])] == [
-        "done",
-        "done",
-        "done",
+        *["done" for answer in answers if answer == 200],
         "failed",
         "done",
         "done",
@@ -311,7 +311,7 @@ def test_the_page_needs_nothing_from_elsewhere(lake: WrittenLake, tmp_path: Path
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("point", ["planned", "measured", "appended"])
+@pytest.mark.parametrize("point", first_of(["appended", "planned", "measured"], 1))
 def test_a_killed_report_is_simply_run_again(lake: WrittenLake, point: str) -> None:
     commit(lake, 0, {("slow", 0): 30})
     run_killed_at(point, "kafkalake.jobs.lag.command", lake.path)

@@ -204,7 +204,7 @@ def test_the_command_consumes_as_a_group(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("output_format", ["delta", "parquet"])
+@pytest.mark.parametrize("output_format", first_of(["parquet", "delta"], 1))
 def test_a_run_ends_after_its_batch_at_the_first_signal_and_at_once_at_the_second(
     spark: SparkSession,
     lake: WrittenLake,
@@ -549,6 +549,7 @@ def test_an_output_that_only_spark_would_find_again_is_refused_before_anything_i
     assert "--interval-seconds -1: it cannot be negative" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("output_format", first_of(["delta", "parquet"], 1))
 def test_a_consuming_stream_killed_between_output_and_group_repeats_and_loses_nothing(

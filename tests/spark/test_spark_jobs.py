@@ -64,6 +64,7 @@ def python(script: str, *arguments: str, **environment: str) -> str:
     return finished.stdout
 
 
+@pytest.mark.long  # the README's commands have it in the run
 def test_spark_submit_copies_a_topic_into_a_delta_table(lake: WrittenLake, tmp_path: Path, spark: SparkSession) -> None:
     output = tmp_path / "flights"
     # The jars that the job's properties name are resolved already; here they are given, so that no registry is asked.
@@ -206,7 +207,7 @@ def test_spark_without_the_jar_reads_the_same_records(lake: WrittenLake, tmp_pat
     assert printed.splitlines() == PLAIN_FOUND
 
 
-@pytest.mark.long  # the thrift server's test has such a table in the run
+@pytest.mark.long
 def test_spark_sql_reads_a_table_that_it_made_before(lake: WrittenLake, tmp_path: Path) -> None:
     sql = Path(sys.executable).parent / "spark-sql"
     given = settings(tmp_path) | FEW_ROWS

@@ -20,6 +20,7 @@ from broker.delayed.delayed_world import (
     run,
     started,
 )
+from long_runs import first_of
 
 from kafkalake.broker.delayed import delivery, space
 from kafkalake.broker.delayed.coordinator import PAUSE_MS
@@ -457,7 +458,7 @@ def test_a_batch_is_as_large_as_its_target_takes(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("work", ["Queued", "take", "sizes", "delivered_batch"])
-@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("restarts", first_of([True, False], 1))
 def test_many_targets_that_are_due_together_do_not_hold_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, restarts: bool
 ) -> None:
@@ -774,7 +775,7 @@ def test_a_target_that_takes_nothing_for_a_while_keeps_no_other_back(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("fault", ["no replicas in sync", "no topic", "refuses", "restarts"])
+@pytest.mark.parametrize("fault", first_of(["restarts", "no topic", "refuses", "no replicas in sync"], 2))
 def test_dead_letters_that_nobody_takes_keep_no_record_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
