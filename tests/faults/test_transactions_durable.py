@@ -14,7 +14,11 @@ from kafka_reference import Kafkalake
 from long_runs import first_of
 from waiting import wait_until
 
+from kafkalake.broker.transactions.ending import fence
+from kafkalake.broker.transactions.records import TransactionRecord, encode
+from kafkalake.broker.transactions.states import State
 from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.record.build import build_batch
 from kafkalake.storage.state import read_state
 
 TRANSACTIONAL_ID_NOT_FOUND = "105"
@@ -163,3 +167,69 @@ def test_a_marker_that_a_client_writes_into_a_journal_stops_no_start(kafkalake_b
             [3],
         )  # the start may write its marker again
         assert TransactionalClient(client, "id", version_2=True).init(40_000) == NONE
+
+
+def limit_journal(client: WireClient, bytes_max: int) -> None:
+    """Set the `max.message.bytes` of the journal."""
+    config = {"name": "max.message.bytes", "config_operation": 0, "value": str(bytes_max)}
+    resource = {"resource_type": 2, "resource_name": "__transaction_state", "configs": [config]}
+    answer = client.call("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)
+    assert code(answer.responses[0].error_code) == NONE
+
+
+def size_of(record: TransactionRecord) -> int:
+    """Return the size of a record in the journal, which `max.message.bytes` limits."""
+    return len(build_batch([encode(record)], 0).body)
+
+
+def open_transaction(client: WireClient, timeout_ms: int) -> TransactionalClient:
+    """Open a transaction whose record in the journal is as long as the journal takes, and shorter than that of its abort.
+
+    It has all partitions of the topic `clicks`, which is created.
+    """
+    records = (
+        TransactionRecord("id", 0, 0, timeout_ms, State.ONGOING, frozenset(("clicks", n) for n in range(count)))
+        for count in range(1, 100)
+    )
+    record = next(each for each in records if size_of(each) < size_of(fence(each, 0)))
+    partitions = range(len(record.partitions))
+    create_topic(client, "clicks", len(partitions))
+    producer = TransactionalClient(client, "id", version_2=False)
+    assert producer.init(timeout_ms) == NONE
+    limit_journal(client, size_of(record) - 1)
+    assert set(producer.add("clicks", partitions)) != {NONE}
+    limit_journal(client, size_of(record))
+    producer.write("clicks", {partition: [b"x"] for partition in partitions})
+    return producer
+
+
+def has_ended(client: WireClient) -> bool:
+    """Return whether the records of the only transaction and its markers can be read."""
+    partitions = len(client.call("Metadata", 12, topics=[{"name": "clicks"}]).topics[0].partitions)
+    return end_offsets(client, "clicks", partitions, read_committed=True) == [2] * partitions
+
+
+def test_a_transaction_that_its_journal_just_takes_is_aborted_at_its_timeout(kafkalake_broker: Any) -> None:
+    """Its last record is longer than those before: it says that the producer has a new epoch."""
+    broker = kafkalake_broker(settings=ONE_JOURNAL)
+    with WireClient(broker.bootstrap_servers) as client:
+        open_transaction(client, 3_000)
+        wait_until(lambda: state_of(client, "id") == "CompleteAbort")
+        assert has_ended(client)
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["commit", "abort"])
+def test_a_transaction_ends_after_its_journal_takes_only_shorter_records(
+    kafkalake_broker: Any, committed: bool
+) -> None:
+    broker = kafkalake_broker(settings=ONE_JOURNAL)
+    with WireClient(broker.bootstrap_servers) as client:
+        producer = open_transaction(client, 60_000)
+        limit_journal(client, 1)
+        assert producer.end(committed=committed) == NONE
+        wait_until(lambda: state_of(client, "id") == ("CompleteCommit" if committed else "CompleteAbort"))
+    broker.kill()
+    broker.start()
+    with WireClient(broker.bootstrap_servers) as client:
+        wait_until(lambda: state_of(client, "id") == ("CompleteCommit" if committed else "CompleteAbort"))
+        assert has_ended(client)

@@ -66,8 +66,12 @@ class Journal(Protocol):
         timestamp_ms: int,
         producer: ProducerIdAndEpoch | None,
         done: Appended,
+        *,
+        is_limited: bool = True,
     ) -> None:
         """Append one batch (transactional if there is a `producer`). Batches of a partition become durable in order.
+
+        is_limited: whether a batch of more than `max.message.bytes` is refused with `MessageTooLargeError`.
 
         `done` may be called before this returns. A failed batch leaves no records.
         """

@@ -67,6 +67,8 @@ class JournalWriter:
         timestamp_ms: int,
         producer: ProducerIdAndEpoch | None,
         done: Appended,
+        *,
+        is_limited: bool = True,
     ) -> None:
         try:
             leader = self.partition(partition)
@@ -84,7 +86,7 @@ class JournalWriter:
             logger.exception("records not appended topic=%s partition=%d", self._name, partition)
             done(-1, KafkaStorageError(f"not appended: {error!r}"))
             return
-        if len(batch.body) > leader.topic.config.max_message_bytes:
+        if is_limited and len(batch.body) > leader.topic.config.max_message_bytes:
             done(-1, MessageTooLargeError())
             return
         pending = PendingAppend(leader, batch, None)

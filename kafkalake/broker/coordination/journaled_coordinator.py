@@ -35,13 +35,15 @@ class JournalFormat(Generic[R]):
     """The records of a journal.
 
     decode: None for an unused type of record; it raises `JournalFormatError` if the record is malformed. is_published: whether
-    Delta has the records of this key, up to its position. filler: a record that means nothing.
+    Delta has the records of this key, up to its position. filler: a record that means nothing. is_limited: whether
+    `max.message.bytes` limits the record. One that ends what an earlier record began is written whatever its length.
     """
 
     encode: Callable[[R], JournalRecord]
     decode: Callable[[bytes, bytes | None], R | None]
     is_published: Callable[[bytes], bool]
     filler: R
+    is_limited: Callable[[R], bool] = lambda record: True
 
 
 class JournaledCoordinator(Generic[E, R, C]):
@@ -138,7 +140,8 @@ class JournaledCoordinator(Generic[E, R, C]):
             written(None if error is None else coordinator_error(error))
 
         self._under_way[partition] += 1
-        self._journal.append(partition, encoded, self._clock.now_ms(), producer, appended)
+        is_limited = any(map(self.format.is_limited, records))
+        self._journal.append(partition, encoded, self._clock.now_ms(), producer, appended, is_limited=is_limited)
 
     def when_written(self, partition: int, action: Callable[[None], None]) -> None:
         """Call `action` once, when no batch is being written to the partition, at once or later."""

@@ -169,5 +169,16 @@ def _read_flexible_partitions(reader: FieldReader) -> frozenset[TopicPartition]:
     return frozenset(keys)
 
 
-TRANSACTION_FORMAT: JournalFormat[Record] = JournalFormat(encode, decode, lambda key: True, TransactionTombstone(""))
+def _is_limited(record: Record) -> bool:
+    """Return whether the record may be too large for the journal: that of an open transaction, when partitions are added.
+
+    The Prepare record has a few bytes more, and the limit may have been lowered meanwhile. A transaction that cannot be ended would
+    hold up all readers of committed records.
+    """
+    return isinstance(record, TransactionRecord) and record.state is State.ONGOING
+
+
+TRANSACTION_FORMAT: JournalFormat[Record] = JournalFormat(
+    encode, decode, lambda key: True, TransactionTombstone(""), _is_limited
+)
 """Delta has all of them: only the newest state of each id is ever needed."""

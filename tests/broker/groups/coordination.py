@@ -78,6 +78,8 @@ class MemoryJournal:
         timestamp_ms: int,
         producer: ProducerIdAndEpoch | None,
         done: Appended,
+        *,
+        is_limited: bool = True,
     ) -> None:
         assert records
         if self.hold:
