@@ -134,3 +134,31 @@ def test_uniform_is_balanced_and_repeating_it_changes_nothing(
                 assert topic not in subscriber.topics or len(found) <= len(after[other]) + 1
     again = {one: Subscriber(value.topics, after[one], value.group_instance_id) for one, value in members.items()}
     assert assign_uniform(again, partitions) == after
+
+
+class Looked(str):
+    """The name of a member that counts how often it is looked up."""
+
+    count = 0
+
+    def __hash__(self) -> int:
+        Looked.count += 1
+        return super().__hash__()
+
+
+MEMBERS, PARTITIONS, TOPICS = 300, 50, 20
+
+
+@pytest.mark.parametrize("owned", [False, True], ids=["none owned", "all owned by one"])
+def test_members_with_different_subscriptions_are_not_all_looked_at_for_each_partition(owned: bool) -> None:
+    """It took seconds for 1,000 members and 10,000 partitions, in which the broker answered nobody."""
+    topics = [uuid.UUID(int=number) for number in range(TOPICS)]
+    members = {Looked(f"member-{n}"): Subscriber(frozenset(topics[n % 10 :])) for n in range(MEMBERS)}
+    if owned:
+        everything = frozenset((topic, partition) for topic in topics for partition in range(PARTITIONS))
+        members[Looked("member-0")] = Subscriber(frozenset(topics), everything)
+    Looked.count = 0
+    after = assign_uniform(members, dict.fromkeys(topics, PARTITIONS))
+    assert Looked.count < 40 * (MEMBERS + TOPICS * PARTITIONS)
+    sizes = {len(found) for found in after.values()}
+    assert max(sizes) <= min(sizes) + 1
