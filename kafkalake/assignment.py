@@ -51,17 +51,18 @@ def assign_range(
     members: Mapping[str, Subscriber[TopicId]], partitions: Mapping[TopicId, int]
 ) -> dict[str, frozenset[PartitionId[TopicId]]]:
     """Assign contiguous ranges per topic. The first members get one more if the division leaves a remainder."""
-    return _take_all(range_in_steps(members, partitions))
+    return take_all(range_in_steps(members, partitions))
 
 
 def assign_uniform(
     members: Mapping[str, Subscriber[TopicId]], partitions: Mapping[TopicId, int]
 ) -> dict[str, frozenset[PartitionId[TopicId]]]:
     """Assign as evenly as the subscriptions allow, keeping previous assignments."""
-    return _take_all(uniform_in_steps(members, partitions))
+    return take_all(uniform_in_steps(members, partitions))
 
 
-def _take_all(steps: Steps[T]) -> T:
+def take_all(steps: Steps[T]) -> T:
+    """Take all steps at once, and return what they return."""
     while True:
         try:
             next(steps)

@@ -24,7 +24,7 @@ READ_BY = {
     "broker/partitions/fetch.py": {"corrupt"},
     "broker/partitions/replica_fetch.py": {"corrupt"},
     "broker/partitions/scheduler.py": {"_failed"},
-    "broker/groups/consumer.py": {"_failed"},
+    "broker/groups/consumer.py": {"refusal"},
     "client/consuming/aio.py": {"partial"},  # thrown into a script at once
     "client/consuming/calls.py": {"append"},  # raised at the end of the same call, with the application's traceback
     "client/consuming/consumer.py": {"partial"},

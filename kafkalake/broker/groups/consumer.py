@@ -12,9 +12,11 @@ connections. Source: KIP-848; answers of Apache Kafka 4.1.1.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 
+from kafkalake.assignment import Steps
 from kafkalake.broker.coordination.decisions import Append, CancelTimer, Decision, ErrorClass, Reply, SetTimer
 from kafkalake.broker.groups.assignors import NOTHING, Assignment
 from kafkalake.broker.groups.consumer_checks import admitted, check_holder, check_regexes, check_request, updated
@@ -39,12 +41,17 @@ from kafkalake.broker.groups.consumer_requests import (
     HeartbeatRequest,
     HeartbeatResult,
 )
-from kafkalake.broker.groups.consumer_sessions import Downgrade, PendingWrite, Session, revocation_timer
-from kafkalake.broker.groups.consumer_state import (
-    compute_targets,
-    kept_bytes_of,
-    names_read,
+from kafkalake.broker.groups.consumer_sessions import (
+    STEPS_TIMER,
+    Downgrade,
+    Making,
+    PendingWrite,
+    Session,
+    refusal,
+    revocation_timer,
 )
+from kafkalake.broker.groups.consumer_state import kept_bytes_of
+from kafkalake.broker.groups.consumer_targets import compute_targets, find_topics, unite
 from kafkalake.broker.groups.consumer_topics import metadata_hash
 from kafkalake.broker.groups.records import GroupTombstone
 from kafkalake.errors import (
@@ -54,9 +61,12 @@ from kafkalake.errors import (
     KafkaError,
     UnknownMemberIdError,
 )
+from kafkalake.run_blocking import TURN_NS
+
+logger = logging.getLogger(__name__)
 
 RETRY_MS = 100
-"""Delay before another attempt to remove a member whose timer expired during a write."""
+"""Delay before another attempt to remove a member whose timer expired during a change."""
 FAILED_RETRY_MS = 1_000
 """The same after a removal that could not be written."""
 
@@ -76,25 +86,43 @@ class ConsumerGroup(ClassicMembers):
             if request.classic is None:
                 check_request(request)
         except KafkaError as error:
-            self._reply(waiter, _failed(error))
+            self._reply(waiter, refusal(error))
             return
         self._line.append((request, waiter))
         self._work()
 
     def _work(self) -> None:
-        """Process queued heartbeats until one has records to write."""
-        while self._line and self._change is None:
+        """Process queued heartbeats until one has records to write, or a turn is over."""
+        end_ns = self._clock.monotonic_ns() + TURN_NS
+        while self._line and not self._is_changing:
+            if self._clock.monotonic_ns() >= end_ns:
+                self.decisions.append(SetTimer(STEPS_TIMER, 0))
+                return
             request, waiter = self._line.popleft()
-            try:
-                if self.dead:
-                    raise CoordinatorNotAvailableError
-                if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
-                    change = self._leave(request, waiter)
-                else:
-                    change = self._beat(request, waiter)
-            except KafkaError as error:
-                self._reply(waiter, _failed(error))
-                continue
+            if self.dead:
+                self._reply(waiter, HeartbeatResult(CoordinatorNotAvailableError))
+            elif request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+                self._make(Making(self._leave(request, waiter), waiter))
+            else:
+                self._make(Making(self._beat(request, waiter), waiter))
+
+    def _make(self, making: Making) -> None:
+        """Find the records of a change and write them. What takes longer than a turn goes on after other work."""
+        self._making = None
+        try:
+            change = making.go_on(self._clock)
+        except Exception as error:
+            self._metadata_is_stale = True
+            if not isinstance(error, KafkaError):
+                logger.exception("heartbeat not processed group=%s", self.group_id)
+            self._reply(making.waiter, refusal(error))
+            if making.timer is not None:
+                self.decisions.append(SetTimer(making.timer, FAILED_RETRY_MS))
+            return
+        if change is None:
+            self._making = making
+            self.decisions.append(SetTimer(STEPS_TIMER, 0))
+        else:
             self._commit(change)
 
     def _commit(self, change: PendingWrite) -> None:
@@ -111,7 +139,7 @@ class ConsumerGroup(ClassicMembers):
             records = (GroupTombstone(self.group_id), *records)
         self.decisions.append(Append(records, change))
 
-    def _beat(self, request: HeartbeatRequest, waiter: object) -> PendingWrite:
+    def _beat(self, request: HeartbeatRequest, waiter: object) -> Steps[PendingWrite]:
         """Handle a join or a heartbeat: the member's subscription, the group epoch, the target and the member's next step."""
         state = self.state
         if request.member_epoch != JOIN_EPOCH and not self.exists:
@@ -135,7 +163,7 @@ class ConsumerGroup(ClassicMembers):
             records.append(SubscriptionRecord(self.group_id, request.member_id, subscription))
             subscriptions = {one: value for one, value in subscriptions.items() if one != replaced}
             subscriptions[request.member_id] = subscription
-        targets, target_epoch = self._retarget(
+        targets, target_epoch = yield from self._retarget(
             before, subscription, subscriptions, replaced, request.member_id, records
         )
 
@@ -182,18 +210,20 @@ class ConsumerGroup(ClassicMembers):
         replaced: str | None,
         member_id: str,
         records: list[ConsumerRecord],
-    ) -> tuple[Mapping[str, Assignment], int]:
+    ) -> Steps[tuple[Mapping[str, Assignment], int]]:
         """Make a new group epoch if something changed, and compute the targets of an epoch that has none yet."""
         state = self.state
         read_before = ((), None) if before is None else (before.topics, before.regex)
         changed = not self.exists or read_before != (subscription.topics, subscription.regex)
         epoch, topics = state.epoch, self._topics()
+        read = None
         if changed or self._metadata_is_stale:
-            digest = metadata_hash(names_read(subscriptions.values(), topics), topics)
+            self._metadata_is_stale = False  # unless topics change while the hash is computed
+            read = yield from find_topics(subscriptions.values(), topics)
+            digest = metadata_hash((yield from unite(read)), topics)
             if changed or digest != state.metadata_hash:
                 epoch += 1
                 records.append(EpochRecord(self.group_id, GroupEpoch(epoch, digest)))
-            self._metadata_is_stale = False
         targets: Mapping[str, Assignment] = state.targets
         if replaced is not None:
             targets = {one: target for one, target in targets.items() if one != replaced}
@@ -201,7 +231,8 @@ class ConsumerGroup(ClassicMembers):
         if epoch <= state.target_epoch:
             return targets, state.target_epoch
         default = self._config.group_consumer_assignors[0]
-        new = compute_targets(targets, subscriptions, topics, default)
+        read = read or (yield from find_topics(subscriptions.values(), topics))
+        new = yield from compute_targets(targets, subscriptions, read, topics, default)
         for one, target in new.items():
             if targets.get(one) != target:
                 records.append(TargetRecord(self.group_id, one, target))
@@ -210,7 +241,7 @@ class ConsumerGroup(ClassicMembers):
 
     # Leaving
 
-    def _leave(self, request: HeartbeatRequest, waiter: object) -> PendingWrite:
+    def _leave(self, request: HeartbeatRequest, waiter: object) -> Steps[PendingWrite]:
         """Remove a member for good, or mark a static member as temporarily away."""
         if not self.exists:
             raise GroupIdNotFoundError(f"Group {self.group_id} not found.")
@@ -222,19 +253,23 @@ class ConsumerGroup(ClassicMembers):
         if request.member_epoch == LEAVE_STATIC_EPOCH:
             away = replace(self.state.current(request.member_id), epoch=LEAVE_STATIC_EPOCH, revoking=NOTHING)
             return PendingWrite((CurrentRecord(self.group_id, request.member_id, away),), waiter, result)
-        return PendingWrite(self._without(request.member_id), waiter, result)
+        return PendingWrite((yield from self._without(request.member_id)), waiter, result)
 
-    def _without(self, member_id: str) -> tuple[ConsumerRecord, ...]:
+    def _without(self, member_id: str) -> Steps[tuple[ConsumerRecord, ...]]:
         """Return the records that remove a member. The remaining members get the next epoch."""
         topics = self._topics()
         left = [one for other, one in self.state.subscriptions.items() if other != member_id]
-        digest = metadata_hash(names_read(left, topics), topics)
+        digest = metadata_hash((yield from unite((yield from find_topics(left, topics)))), topics)
         epoch = EpochRecord(self.group_id, GroupEpoch(self.state.epoch + 1, digest))
         return (*self.state.tombstones_of(member_id), epoch)
 
     def _fence(self, member_id: str, timer: Hashable) -> None:
         """Remove a member that did not ask to leave, because of a timer."""
-        self._commit(PendingWrite(self._without(member_id), None, HeartbeatResult(None), timer=timer))
+
+        def remove() -> Steps[PendingWrite]:
+            return PendingWrite((yield from self._without(member_id)), None, HeartbeatResult(None), timer=timer)
+
+        self._make(Making(remove(), None, timer))
 
     # Callbacks from the coordinator
 
@@ -290,6 +325,11 @@ class ConsumerGroup(ClassicMembers):
 
     def timer_fired(self, name: Hashable) -> None:
         """Handle the expiry of the timer `name`."""
+        if name == STEPS_TIMER:
+            if self._making is not None:
+                self._make(self._making)
+            self._work()
+            return
         assert isinstance(name, tuple)
         kind, member_id = name
         if self.dead or member_id not in self.state.subscriptions:
@@ -304,7 +344,7 @@ class ConsumerGroup(ClassicMembers):
             late = session.ends_at_ms <= self._clock.monotonic_ms()
             if not late:
                 self._watch(member_id, session)
-        if late and self._change is None:
+        if late and not self._is_changing:
             self._fence(member_id, name)
         elif late:
             self.decisions.append(SetTimer(name, RETRY_MS))  # after the write in progress
@@ -322,11 +362,6 @@ class ConsumerGroup(ClassicMembers):
         self._prelude = tuple(records)
         for record in self._prelude:
             self.state.follow(record)
-
-    @property
-    def is_written(self) -> bool:
-        """Return whether the journal has this group."""
-        return self.exists and not self._prelude
 
     def follow(self, record: ConsumerRecord) -> None:
         """Apply one journal record during loading."""
@@ -347,12 +382,14 @@ class ConsumerGroup(ClassicMembers):
         """End the group (deleted, or no longer coordinated by this broker). Pending requests fail with `error`."""
         self.dead = True
         self.release()
-        change, self._change = self._change, None
+        change, self._change = self._change or self._making, None
+        self._making = None
         if change is not None and change.waiter is not None:
             self._reply(change.waiter, HeartbeatResult(error))
         for _, waiter in self._line:
             self._reply(waiter, HeartbeatResult(error))
         self._line.clear()
+        self.decisions.append(CancelTimer(STEPS_TIMER))
         for member_id in list(self.state.subscriptions):
             self._cancel_timers(member_id)
 
@@ -360,7 +397,3 @@ class ConsumerGroup(ClassicMembers):
         """Undo `die` after a failed deletion."""
         assert self.dead and not len(self.state)
         self.dead = False
-
-
-def _failed(error: KafkaError) -> HeartbeatResult:
-    return HeartbeatResult(type(error), message=str(error))

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from kafkalake.assignment import Steps
 from kafkalake.broker.coordination.decisions import CancelTimer, Decision, Reply, SetTimer
 from kafkalake.broker.coordination.table import MetadataMemory
 from kafkalake.broker.groups.assignors import NOTHING
@@ -24,12 +25,8 @@ from kafkalake.broker.groups.consumer_requests import (
     HeartbeatRequest,
     HeartbeatResult,
 )
-from kafkalake.broker.groups.consumer_state import (
-    DEAD,
-    ConsumerState,
-    names_read,
-    preferred_assignor,
-)
+from kafkalake.broker.groups.consumer_state import DEAD, ConsumerState
+from kafkalake.broker.groups.consumer_targets import names_read, preferred_assignor
 from kafkalake.broker.groups.consumer_topics import TopicsNow
 from kafkalake.broker.groups.offsets import ExpiryRule
 from kafkalake.clock import Clock
@@ -37,11 +34,16 @@ from kafkalake.errors import (
     CoordinatorNotAvailableError,
     GroupIdNotFoundError,
     IllegalGenerationError,
+    KafkaError,
     NonEmptyGroupError,
     StaleMemberEpochError,
     UnknownMemberIdError,
     UnsupportedVersionError,
 )
+from kafkalake.run_blocking import TURN_NS
+
+STEPS_TIMER = ("steps", "")
+"""Name of the timer after which the change that is being made goes on."""
 
 
 def session_timer(member_id: str) -> tuple[str, str]:
@@ -62,6 +64,15 @@ def sync_timer(member_id: str) -> tuple[str, str]:
     return ("sync", member_id)
 
 
+def refusal(error: Exception) -> HeartbeatResult:
+    """Return the answer to a heartbeat that failed with `error`."""
+    return (
+        HeartbeatResult(type(error), message=str(error))
+        if isinstance(error, KafkaError)
+        else HeartbeatResult(KafkaError)
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingWrite:
     """Ticket: records that are being written, and what follows when they are durable. `joined`: the classic member that joined.
@@ -75,6 +86,27 @@ class PendingWrite:
     heard_from: str | None = None
     joined: str | None = None
     timer: Hashable = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Making:
+    """A change whose records are found in `steps`. `waiter` and `timer` as in `PendingWrite`."""
+
+    steps: Steps[PendingWrite]
+    waiter: object
+    timer: Hashable = None
+
+    def go_on(self, clock: Clock) -> PendingWrite | None:
+        """Take steps for `TURN_NS`. Return the change once it is made. Raise the `KafkaError` with which it is refused."""
+        end_ns = clock.monotonic_ns() + TURN_NS
+        try:
+            while True:
+                next(self.steps)
+                if clock.monotonic_ns() >= end_ns:
+                    return None
+        except StopIteration as stop:
+            change: PendingWrite = stop.value
+            return change
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,6 +159,7 @@ class MemberSessions:
         self._replaces_classic = replaces_classic
         self._prelude: tuple[ConsumerRecord, ...] = ()
         self._joins_awaited: set[str] = set()
+        self._making: Making | None = None
         self._change: PendingWrite | None = None
         self._line: deque[tuple[HeartbeatRequest, object]] = deque()
         self._metadata_is_stale = False
@@ -140,14 +173,23 @@ class MemberSessions:
         return self.state.epoch > 0
 
     @property
+    def is_written(self) -> bool:
+        """Return whether the journal has this group."""
+        return self.exists and not self._prelude
+
+    @property
     def is_at_work(self) -> bool:
-        """Return whether a write is in progress or heartbeats are queued."""
-        return self._change is not None or bool(self._line)
+        """Return whether a change is being made or written, or heartbeats are queued."""
+        return self._is_changing or bool(self._line)
+
+    @property
+    def _is_changing(self) -> bool:
+        return self._making is not None or self._change is not None
 
     @property
     def is_vacant(self) -> bool:
         """Return whether the group has no members and none are joining."""
-        return not len(self.state) and self._change is None and not self._line
+        return not len(self.state) and not self.is_at_work
 
     @property
     def state_name(self) -> str:

@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
-from kafkalake.broker.coordination.patterns import matching
 from kafkalake.broker.coordination.table import MetadataMemory
-from kafkalake.broker.groups.assignors import ASSIGNORS, NOTHING, Assignment, Subscriber
+from kafkalake.broker.groups.assignors import NOTHING, Assignment
 from kafkalake.broker.groups.consumer_records import (
     ConsumerRecord,
     Current,
@@ -24,7 +22,6 @@ from kafkalake.broker.groups.consumer_records import (
     TargetRecord,
 )
 from kafkalake.broker.groups.consumer_requests import LEAVE_STATIC_EPOCH
-from kafkalake.broker.groups.consumer_topics import Topics
 from kafkalake.broker.groups.requests import GroupProtocol
 from kafkalake.broker.groups.roster import kept_bytes
 from kafkalake.topic_partition import PartitionId
@@ -145,41 +142,6 @@ def kept_bytes_of(subscription: Subscription) -> int:
     protocols = (GroupProtocol(name, metadata) for name, metadata in classic)
     names = (subscription.regex or "", subscription.rack_id or "", *subscription.topics)
     return kept_bytes(subscription.client_id, subscription.group_instance_id, protocols) + sum(map(len, names))
-
-
-def preferred_assignor(subscriptions: Mapping[str, Subscription], default: str) -> str:
-    """Return the assignor that most members ask for, or the default if none does."""
-    votes = Counter(one.assignor for one in subscriptions.values() if one.assignor is not None)
-    return max(sorted(votes), key=votes.__getitem__) if votes else default
-
-
-def topics_read(subscription: Subscription, topics: Topics) -> frozenset[str]:
-    """Return the topic names of a subscription, including the current matches of its regular expression."""
-    names = frozenset(subscription.topics)
-    return names | matching(subscription.regex, topics) if subscription.regex else names
-
-
-def names_read(subscriptions: Iterable[Subscription], topics: Topics) -> frozenset[str]:
-    """Return the topic names of all subscriptions. Most members have equal ones: each distinct one is evaluated once."""
-    different = {(one.topics, one.regex): one for one in subscriptions}
-    return frozenset[str]().union(*(topics_read(one, topics) for one in different.values()))
-
-
-def compute_targets(
-    targets: Mapping[str, Assignment], subscriptions: Mapping[str, Subscription], topics: Topics, default_assignor: str
-) -> dict[str, Assignment]:
-    """Return the new target of each member, given the old `targets`."""
-    members = {}
-    partitions: dict[uuid.UUID, int] = {}
-    ids_of: dict[tuple[tuple[str, ...], str | None], frozenset[uuid.UUID]] = {}
-    for member_id, one in subscriptions.items():
-        ids = ids_of.get((one.topics, one.regex))
-        if ids is None:
-            known = [topics[name] for name in topics_read(one, topics) if name in topics]
-            partitions.update((topic.topic_id, topic.partitions) for topic in known)
-            ids = ids_of[one.topics, one.regex] = frozenset(topic.topic_id for topic in known)
-        members[member_id] = Subscriber(ids, targets.get(member_id, NOTHING), one.group_instance_id)
-    return ASSIGNORS[preferred_assignor(subscriptions, default_assignor)](members, partitions)
 
 
 def is_away(current: Current) -> bool:

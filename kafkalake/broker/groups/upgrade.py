@@ -18,7 +18,7 @@ from kafkalake.broker.groups.consumer_records import (
     TargetEpochRecord,
     TargetRecord,
 )
-from kafkalake.broker.groups.consumer_state import names_read
+from kafkalake.broker.groups.consumer_targets import names_read
 from kafkalake.broker.groups.consumer_topics import Topics, metadata_hash
 from kafkalake.broker.groups.roster import Member
 from kafkalake.broker.groups.subscription import (

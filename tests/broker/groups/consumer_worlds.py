@@ -54,8 +54,8 @@ class World(Protocol):
 class OurGroup:
     """Our group on a manual clock; timers fire in `advance`. With `hold` appends wait for `durable` or `fail`."""
 
-    def __init__(self, topics: dict[str, int], **config: int) -> None:
-        self.clock = ManualClock()
+    def __init__(self, topics: dict[str, int], clock: ManualClock | None = None, **config: int) -> None:
+        self.clock = clock or ManualClock()
         self.topics = {
             name: TopicOfGroup(uuid.uuid5(uuid.NAMESPACE_DNS, name), count) for name, count in topics.items()
         }

@@ -8,14 +8,14 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from steps import run_steps
 
+from kafkalake.assignment import assign_range, assign_uniform
 from kafkalake.broker.groups.assignors import (
     ASSIGNORS,
     NOTHING,
     Assignment,
     Subscriber,
-    assign_range,
-    assign_uniform,
 )
 
 T, U, V = (uuid.UUID(int=number) for number in (1, 2, 3))
@@ -112,14 +112,14 @@ groups = st.dictionaries(
 def test_every_partition_that_is_read_has_one_reader(
     name: str, members: dict[str, Subscriber], partitions: dict[uuid.UUID, int]
 ) -> None:
-    after = ASSIGNORS[name](members, partitions)
+    after = run_steps(ASSIGNORS[name](members, partitions))
     assert after.keys() == members.keys()
     assert all(topic in members[member].topics for member in members for topic, _ in after[member])
     given_out = sorted(one for found in after.values() for one in found)
     read = {topic for one in members.values() for topic in one.topics}
     assert given_out == sorted((topic, index) for topic in read for index in range(partitions.get(topic, 0)))
     backwards = dict(reversed(members.items()))
-    assert ASSIGNORS[name](backwards, dict(reversed(partitions.items()))) == after
+    assert run_steps(ASSIGNORS[name](backwards, dict(reversed(partitions.items())))) == after
 
 
 @examples(200)
