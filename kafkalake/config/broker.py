@@ -114,8 +114,9 @@ class BrokerConfig(ReplicationConfig):
     )
     group_coordinator_metadata_max_bytes: Long = define(
         268_435_456,
-        "The most bytes of members of all groups that are held in memory, about: what they say, their names and assignments, "
-        "and the names of the groups; a member or group beyond it has to try again later. kafkalake's own.",
+        "The most bytes of members of all groups that are held in memory, about: what they say, their names and assignments (256 "
+        "for each partition in the consumer protocol), and the names of the groups; a member or group beyond it has to try again "
+        "later. kafkalake's own.",
         minimum=1_048_576,
     )
     group_coordinator_offsets_max_bytes: Long = define(

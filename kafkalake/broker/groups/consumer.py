@@ -50,7 +50,7 @@ from kafkalake.broker.groups.consumer_sessions import (
     refusal,
     revocation_timer,
 )
-from kafkalake.broker.groups.consumer_state import kept_bytes_of
+from kafkalake.broker.groups.consumer_state import ASSIGNED_BYTES, kept_bytes_of
 from kafkalake.broker.groups.consumer_targets import compute_targets, find_topics, unite
 from kafkalake.broker.groups.consumer_topics import metadata_hash
 from kafkalake.broker.groups.records import GroupTombstone
@@ -177,13 +177,8 @@ class ConsumerGroup(ClassicMembers):
         says_all = request.rebalance_timeout_ms != -1 and request.owned is not None
         says_all = says_all and (request.topics is not None or request.regex is not None)
         shown = request.member_epoch == JOIN_EPOCH or says_all or after.assigned != current.assigned
-        result = HeartbeatResult(
-            None,
-            request.member_id,
-            after.epoch,
-            self._timing.heartbeat_interval_ms(self.group_id),
-            after.assigned if shown else None,
-        )
+        interval_ms = self._timing.heartbeat_interval_ms(self.group_id)
+        result = HeartbeatResult(None, request.member_id, after.epoch, interval_ms, after.assigned if shown else None)
         joined = None if request.classic is None else request.member_id
         return PendingWrite(tuple(records), waiter, result, request.member_id, joined)
 
@@ -195,12 +190,13 @@ class ConsumerGroup(ClassicMembers):
     def _check_size(self, before: Subscription | None, subscription: Subscription) -> None:
         """Enforce the limits of subscription bytes per group and for all groups of the broker."""
         grows = kept_bytes_of(subscription) - (0 if before is None else kept_bytes_of(before))
-        if grows <= 0:
-            return
-        if self.state.bytes + grows > self._config.group_metadata_max_bytes:
+        if grows > 0 and self.state.bytes + grows > self._config.group_metadata_max_bytes:
             raise GroupMaxSizeReachedError("The members' subscriptions are too long (group.metadata.max.bytes).")
-        if self.state.memory.bytes + grows > self._config.group_coordinator_metadata_max_bytes:
-            raise CoordinatorNotAvailableError("Too many members (group.coordinator.metadata.max.bytes).")
+        self._check_memory(grows)
+
+    def _check_memory(self, grows: int) -> None:
+        if grows > 0 and self.state.memory.bytes + grows > self._config.group_coordinator_metadata_max_bytes:
+            raise CoordinatorNotAvailableError("Too much of members (group.coordinator.metadata.max.bytes).")
 
     def _retarget(
         self,
@@ -233,6 +229,8 @@ class ConsumerGroup(ClassicMembers):
         default = self._config.group_consumer_assignors[0]
         read = read or (yield from find_topics(subscriptions.values(), topics))
         new = yield from compute_targets(targets, subscriptions, read, topics, default)
+        if changed:  # by the member: a group whose topics have grown goes on
+            self._check_memory(ASSIGNED_BYTES * (sum(map(len, new.values())) - state.assigned))
         for one, target in new.items():
             if targets.get(one) != target:
                 records.append(TargetRecord(self.group_id, one, target))
@@ -382,8 +380,7 @@ class ConsumerGroup(ClassicMembers):
         """End the group (deleted, or no longer coordinated by this broker). Pending requests fail with `error`."""
         self.dead = True
         self.release()
-        change, self._change = self._change or self._making, None
-        self._making = None
+        change, self._change, self._making = self._change or self._making, None, None
         if change is not None and change.waiter is not None:
             self._reply(change.waiter, HeartbeatResult(error))
         for _, waiter in self._line:

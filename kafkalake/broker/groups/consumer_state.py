@@ -29,17 +29,22 @@ from kafkalake.topic_partition import PartitionId
 EMPTY, ASSIGNING, RECONCILING, STABLE, DEAD = "Empty", "Assigning", "Reconciling", "Stable", "Dead"
 """Kafka's names of the states."""
 
+ASSIGNED_BYTES = 256
+"""Approximate memory of a partition in a target, and then in an assignment and among the owners."""
+
 
 class ConsumerState:
     """Members, epochs, targets and partition owners.
 
-    `bytes`: memory of the members. It counts in `memory` too, with that of other groups.
+    `bytes`: memory of the members. It counts in `memory` too, with that of other groups, and so do the partitions in targets,
+    `assigned`, of which a group has no more than there are.
     """
 
     def __init__(self, group_id: str, memory: MetadataMemory | None = None) -> None:
         self.group_id = group_id
         self.memory = memory or MetadataMemory()
         self.bytes = 0
+        self.assigned = 0
         self.epoch = 0
         self.metadata_hash = 0
         self.target_epoch = 0
@@ -85,6 +90,7 @@ class ConsumerState:
             case TargetEpochRecord(_, target_epoch):
                 self.target_epoch = target_epoch or 0
             case TargetRecord(_, member_id, target):
+                self._count_assigned(len(target or NOTHING) - len(self.targets.get(member_id, NOTHING)))
                 if target is None:
                     self.targets.pop(member_id, None)
                 else:
@@ -109,9 +115,14 @@ class ConsumerState:
         self.bytes += bytes_
         self.memory.add(bytes_)
 
+    def _count_assigned(self, partitions: int) -> None:
+        self.assigned += partitions
+        self.memory.add(partitions * ASSIGNED_BYTES)
+
     def release(self) -> None:
         """Release the memory of a group that has ended."""
         self._count(-self.bytes)
+        self._count_assigned(-self.assigned)
 
     def _follow_current(self, member_id: str, current: Current | None) -> None:
         old = self.currents.pop(member_id, None)

@@ -190,6 +190,38 @@ def test_members_of_the_consumer_protocol_have_the_same_limits() -> None:
     assert c.beat("fourth", "a", 0, topics=("t" * 236_000,))[0].error is CoordinatorNotAvailableError
 
 
+def test_the_partitions_that_are_assigned_in_the_consumer_protocol_have_a_limit_in_sum() -> None:
+    c = Cluster(group_coordinator_metadata_max_bytes=1_000_000)
+    c.topics = {name: TopicOfGroup(uuid.uuid4(), 3_000) for name in ("clicks", "views")}
+    c.start()
+    assert c.beat("g", "a", 0)[0].error is None
+    refused = c.beat("other", "a", 0)[0]
+    assert refused.error is CoordinatorNotAvailableError and "group.coordinator.metadata.max.bytes" in str(
+        refused.message
+    )
+    assert c.coordinator.table.find("other") is None
+    assert c.beat("g", "b", 0)[0].error is None, "as many partitions as before"
+    assert c.beat("g", "b", 2, topics=("clicks", "views"), owned=frozenset())[0].error is CoordinatorNotAvailableError
+    assert c.beat("g", "b", 2, owned=frozenset())[0].error is None
+    c.start()
+    assert c.beat("other", "a", 0)[0].error is CoordinatorNotAvailableError
+    for member in ("a", "b"):
+        assert c.beat("g", member, -1)[0].error is None
+    assert c.beat("other", "a", 0)[0].error is None
+    assert c.beat("other", "a", -1)[0].error is None
+    assert c.coordinator.table.memory.bytes == len("g") + len("other")
+
+
+def test_a_group_whose_topics_have_grown_goes_on_beyond_the_limit() -> None:
+    c = Cluster(group_coordinator_metadata_max_bytes=1_000_000)
+    assert c.beat("g", "a", 0)[0].error is None
+    c.topics["clicks"] = c.topics["clicks"]._replace(partitions=5_000)
+    c.consumers.topics_changed(["clicks"])
+    grown = c.beat("g", "a", 1)[0]
+    assert grown.error is None and grown.member_epoch == 2 and len(grown.assignment or ()) == 5_000
+    assert c.beat("other", "a", 0)[0].error is CoordinatorNotAvailableError
+
+
 def test_the_names_of_members_count_too_also_of_those_that_have_not_come_back_with_their_id() -> None:
     c = Cluster(group_metadata_max_bytes=250_000, group_coordinator_metadata_max_bytes=400_000)
     long = {"client_id": "c" * 30_000}
