@@ -7,6 +7,7 @@ dynamic ones are resources of the image, which every broker follows (`BrokerSett
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
@@ -82,9 +83,10 @@ class ConfigAdmin:
             before = image.config
             after.clear()
             errors.clear()
+            numbers = Counter(each.kind for each in before)
             for resource, change in changes.items():
                 try:
-                    after[resource] = self._altered(before, resource, change)
+                    after[resource] = self._altered(before, resource, change, numbers)
                 except KafkaError as error:
                     errors[resource] = as_value(error)
             return alter_config(image, after)
@@ -97,12 +99,19 @@ class ConfigAdmin:
             _log_differences(resource, before.get(resource, {}), settings, changed_by)
         return errors
 
-    def _altered(self, config: ConfigOf, resource: ConfigResource, change: Change) -> Mapping[str, str]:
-        """Return the new settings of a resource. Raise `InvalidConfigError` or `InvalidRequestError` if they are not valid."""
+    def _altered(
+        self, config: ConfigOf, resource: ConfigResource, change: Change, numbers: Counter[ResourceKind]
+    ) -> Mapping[str, str]:
+        """Return the new settings of a resource. Raise `InvalidConfigError` or `InvalidRequestError` if they are not valid.
+
+        numbers: of the resources with settings of each kind, in which this one counts from now on.
+        """
         settings = self._checks[resource.kind](resource.name, change(dict(config.get(resource, {}))))
         limit = RESOURCES_MAX.get(resource.kind, OTHER_RESOURCES_MAX)
-        if settings and resource not in config and sum(each.kind is resource.kind for each in config) >= limit:
+        grows = bool(settings) - (resource in config)
+        if grows > 0 and numbers[resource.kind] >= limit:
             raise InvalidConfigError(f"More than {limit} resources of the kind {resource.kind} with settings.")
+        numbers[resource.kind] += grows
         return settings
 
     async def take(self, kept: ConfigOf) -> None:
