@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -39,7 +40,7 @@ from kafkalake.cluster.image import ConfigOf
 from kafkalake.errors import InvalidRequestError, ThrottlingQuotaExceededError, UnsupportedVersionError
 from kafkalake.server import acceptor, throttling
 from kafkalake.server.authorizer import ANONYMOUS
-from kafkalake.server.throttling import ClientQuotas, Mutations
+from kafkalake.server.throttling import DELAY_MAX_MS, ClientQuotas, Mutations
 
 Entity = Mapping[str, str | None]
 
@@ -102,6 +103,33 @@ def test_a_debt_is_paid_by_waiting() -> None:
     assert pause == pytest.approx(9_000, abs=2)
     clock.advance(pause)
     assert found.spent("u", "c", 0) == 0
+
+
+SMALLEST = 5e-324
+"""The smallest number above 0, Java's `Double.MIN_VALUE`."""
+
+
+def test_a_quota_of_next_to_nothing_lets_its_clients_wait() -> None:
+    for rate in (SMALLEST, 1e-300):
+        assert pause_ms(quotas(({CLIENT_ID: None}, {REQUEST_PERCENTAGE: rate})), "u", "c", 0.1) == DELAY_MAX_MS
+    client = Quotas(({CLIENT_ID: "c"}, {CONTROLLER_MUTATION_RATE: SMALLEST}))
+    client.mutations().count(1)
+    refused = client.mutations()
+    with pytest.raises(ThrottlingQuotaExceededError):
+        refused.count(1)
+    assert refused.delay_ms == DELAY_MAX_MS
+
+
+def test_a_quota_counts_after_one_without_a_limit() -> None:
+    clock, rate = ManualClock(), math.inf
+    found = ClientQuotas(lambda: config, clock)
+    for rate in (math.inf, 1.0):
+        config = quotas(({CLIENT_ID: None}, {REQUEST_PERCENTAGE: rate}))
+        assert found.are_set
+        for _ in range(3):
+            pause = found.spent("u", "c", 100_000_000_000)
+            clock.advance(5)
+        assert (pause > 0) == (rate == 1.0)
 
 
 class Quotas:
@@ -295,6 +323,19 @@ def test_a_producer_over_its_quota_is_slowed_down_and_the_others_are_not(broker:
             took[name] = time.monotonic() - began_s
         assert took["slow"] > 1.5 > took["fast"]
         alter(client, PRODUCER_BYTE_RATE, None, "slow")
+
+
+@pytest.mark.process
+def test_clients_that_a_quota_stops_get_answers_and_go_on_without_it(broker: Kafkalake) -> None:
+    with WireClient(broker.bootstrap_servers) as client:
+        alter(client, REQUEST_PERCENTAGE, SMALLEST, "stopped")
+        for _ in range(3):
+            with WireClient(broker.bootstrap_servers, client_id="stopped") as stopped:
+                assert stopped.call("ApiVersions", 0).error_code == 0
+        alter(client, REQUEST_PERCENTAGE, None, "stopped")
+        with WireClient(broker.bootstrap_servers, client_id="stopped") as again:
+            for _ in range(3):
+                assert again.call("ApiVersions", 0).error_code == 0
 
 
 @pytest.mark.process

@@ -14,6 +14,11 @@ from kafkalake.clock import Clock
 WINDOW_S = 11
 """Kafka's `quota.window.num` and `controller.quota.window.num` of one-second windows."""
 
+RATE_MAX = 1e18
+"""A higher rate, which may be infinite, is taken for this one: what is left of infinity is not a number."""
+DELAY_MAX_MS = 1 << 31
+"""The longest delay. A rate may be so low that a longer one is infinite."""
+
 
 class TokenBucket:
     """The bucket. `per_second` returns the current rate."""
@@ -22,7 +27,7 @@ class TokenBucket:
         self._clock = clock
         self._per_second = per_second
         self._window_s = window_s
-        self._tokens = window_s * per_second()
+        self._tokens = window_s * self._rate
         self._filled_ms = clock.monotonic_ms()
 
     @property
@@ -38,7 +43,7 @@ class TokenBucket:
 
     def _fill(self) -> float:
         """Add what was gained since the last time. Return how much there can be."""
-        rate, now_ms = self._per_second(), self._clock.monotonic_ms()
+        rate, now_ms = self._rate, self._clock.monotonic_ms()
         gained, most = rate * (now_ms - self._filled_ms) / 1000, self._window_s * rate
         self._tokens, self._filled_ms = min(self._tokens + gained, most), now_ms
         return most
@@ -53,7 +58,11 @@ class TokenBucket:
         self._tokens -= count
 
     def delay_ms(self, count: float = 0) -> int:
-        """Return how long it takes until there are more than `count` tokens, 0 while there are."""
+        """Return how long it takes until there are more than `count` tokens, 0 while there are. `DELAY_MAX_MS` may be too short."""
         self._fill()
         missing = count - self._tokens
-        return int(missing / self._per_second() * 1000) + 1 if missing >= 0 else 0
+        return int(min(missing / self._rate * 1000, DELAY_MAX_MS)) + 1 if missing >= 0 else 0
+
+    @property
+    def _rate(self) -> float:
+        return min(self._per_second(), RATE_MAX)
