@@ -27,19 +27,22 @@ def handle(request: Request[DescribeProducersRequest]) -> Generator[None, None, 
     for name, indexes in asked.items():
         answers.append(TopicResponse(name=name, partitions=(partitions := [])))
         for index in indexes:
-            partitions.append(_partition(request, name, index))
+            partitions.append((yield from _partition(request, name, index)))
             yield
     return DescribeProducersResponse(topics=answers)
 
 
-def _partition(request: Request[DescribeProducersRequest], name: str, index: int) -> PartitionResponse:
+def _partition(
+    request: Request[DescribeProducersRequest], name: str, index: int
+) -> Generator[None, None, PartitionResponse]:
+    """Return a partition's producers. It yields after each: there may be a hundred thousand."""
     try:
         log = request.context.broker.replicas.find_log(find_described_topic(request, name), index)
     except KafkaError as error:
         return PartitionResponse(partition_index=index, error_code=error.code, error_message=request.error_text(error))
-    return PartitionResponse(
-        partition_index=index,
-        active_producers=[
+    found = []
+    for producer_id, producer in log.producers():
+        found.append(
             ProducerState(
                 producer_id=producer_id,
                 producer_epoch=producer.epoch,
@@ -48,6 +51,6 @@ def _partition(request: Request[DescribeProducersRequest], name: str, index: int
                 coordinator_epoch=producer.coordinator_epoch,
                 current_txn_start_offset=producer.transaction_offset,
             )
-            for producer_id, producer in log.producers()
-        ],
-    )
+        )
+        yield
+    return PartitionResponse(partition_index=index, active_producers=found)
