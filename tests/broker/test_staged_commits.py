@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faulty_files import FaultyFiles
 
-from kafkalake.broker.staged.commits import CommitFiles, Committed, UnderWay
+from kafkalake.broker.staged.commits import TOPICS_KEPT, CommitFiles, Committed, UnderWay
 from kafkalake.errors import KafkaStorageError, NotCoordinatorError
 
 UNDER_WAY = Committed("job", 3, 10, UnderWay(4, 7, 0, 20))
-WITH_TOPICS = Committed("job", 3, 10, UnderWay(4, 7, 0, 20, ("b", "c")), ("a", "b"))
+WITH_TOPICS = Committed("job", 4, 10, UnderWay(5, 7, 0, 20, ("b", "c")), {"a": 4, "b": 3})
 
 
 @pytest.fixture
@@ -39,11 +41,51 @@ def test_a_write_of_a_former_coordinator_hides_nothing(files: CommitFiles, tmp_p
     assert (files.load("job"), names(tmp_path)) == (Committed("job", 6, 1), ["4.json"])
 
 
-def test_the_topics_of_a_version_are_noted(files: CommitFiles) -> None:
+def versions(committed: Committed, topics: str = "abcd") -> list[int]:
+    return [committed.version_of(topic) for topic in topics]
+
+
+def test_the_newest_version_of_each_topic_is_noted(files: CommitFiles) -> None:
     files.save(WITH_TOPICS, 0)
-    assert files.load("job") == WITH_TOPICS
-    assert [WITH_TOPICS.is_of_others(each) for each in (("c",), ("b", "c"), (), ("a", "b"))] == [True] + 3 * [False]
-    assert not UNDER_WAY.is_of_others(("c",)), "it does not say which it had"
+    found = files.load("job")
+    assert (found, versions(found)) == (WITH_TOPICS, [4, 3, -1, -1])
+    assert found.complete() == Committed("job", 5, 20, None, {"a": 4, "b": 5, "c": 5})
+    late = replace(found, under_way=UnderWay(2, 7, 1, 30, ("d",))).complete()
+    assert (late.version, late.records, versions(late)) == (4, 10, [4, 3, -1, 2])
+
+
+@pytest.mark.parametrize(
+    ("values", "under_way", "found", "completed"),
+    [
+        ({}, {}, [3, 3], [4, 4]),  # of 0.1
+        ({"topic_ids": ["a"]}, {"topic_ids": ["b"]}, [3, 2], [3, 4]),
+        ({"topic_ids": ["a", "b"]}, {"topic_ids": ["b"]}, [3, 3], [3, 4]),
+    ],
+)
+def test_notes_of_earlier_versions_count_for_the_topics_that_they_name_or_all(
+    files: CommitFiles,
+    tmp_path: Path,
+    values: dict[str, Any],
+    under_way: dict[str, Any],
+    found: list[int],
+    completed: list[int],
+) -> None:
+    files.save(Committed("job"), 0)
+    (path,) = (tmp_path / "commits").iterdir()
+    begun = {"version": 4, "producer_id": 7, "epoch": 0, "records": 20, **under_way}
+    path.write_text(json.dumps({"application": "job", "version": 3, "records": 10, "under_way": begun, **values}))
+    for _ in range(2):
+        loaded = files.load("job")
+        assert (loaded.version, versions(loaded, "ab"), versions(loaded.complete(), "ab")) == (3, found, completed)
+        assert loaded.under_way == UnderWay(4, 7, 0, 20, tuple(under_way.get("topic_ids", ())))
+        files.save(loaded, 0)
+
+
+def test_topics_that_are_gone_are_forgotten_once_there_are_many() -> None:
+    few = Committed("job", topics={str(number): 1 for number in range(TOPICS_KEPT)})
+    assert few.keep_topics(lambda topic: False) == few
+    many = replace(few, topics={**few.topics, "there": 1})
+    assert many.keep_topics(lambda topic: topic == "there").topics == {"there": 1}
 
 
 def test_the_newest_epoch_counts_as_a_number(files: CommitFiles) -> None:
@@ -60,9 +102,10 @@ def test_a_note_of_a_lake_of_0_1_counts_until_there_is_a_newer_one(files: Commit
     path.rename(path.with_name(path.name.replace(".0.json", ".json")))
     path = path.with_name(path.name.replace(".0.json", ".json"))
     values = json.loads(path.read_bytes())
-    del values["topic_ids"], values["under_way"]["topic_ids"]
+    del values["topics"], values["others"], values["under_way"]["topic_ids"]
     path.write_text(json.dumps(values))
-    assert (files.load("job"), files.unfinished(), names(tmp_path)) == (UNDER_WAY, ["job"], ["json"])
+    of_all = replace(UNDER_WAY, others=3)
+    assert (files.load("job"), files.unfinished(), names(tmp_path)) == (of_all, ["job"], ["json"])
     files.save(Committed("job", 4, 20), 0)
     assert (files.load("job"), files.unfinished(), names(tmp_path)) == (Committed("job", 4, 20), [], ["0.json"])
 

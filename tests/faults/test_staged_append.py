@@ -55,6 +55,30 @@ def test_a_broker_killed_in_the_middle_has_appended_all_or_nothing_and_asking_ag
     assert topic_dataset(str(lake), "clicks").count_rows() == RECORDS
 
 
+@pytest.mark.parametrize("point", first_of([StagedFaultPoint.COMMITTED.value, "transaction-prepared", *POINTS], 2))
+def test_one_version_of_a_job_for_two_topics_is_in_each_once_wherever_the_broker_is_killed(
+    point: str, kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path
+) -> None:
+    lake, named = tmp_path / "lake", {"application": "job", "is_named": True}
+    broker = kafkalake_broker(lake, environment=killed_at(tmp_path, ""))
+    requests = []
+    for topic in ("clicks", "views"):
+        create_topic(broker, topic, partitions=2)
+        requests.append(stage(lake, describe(broker, topic), f"job-{topic}", [[numbered(0, 3_000)]]) | named)
+    assert not append(broker, requests[0])["again"]
+    killed_at(tmp_path, point)
+    with pytest.raises(BrokerUnavailableError):
+        append(broker, requests[1])
+    broker.kill()
+    broker = kafkalake_broker(lake)
+    wait_for_settled(lake)
+    for _ in range(2):
+        for request in requests:
+            append(broker, request)
+        assert [topic_dataset(str(lake), topic).count_rows() for topic in ("clicks", "views")] == [3_000, 3_000]
+    assert append(broker, requests[0])["again"]
+
+
 def killed_at(directory: Path, point: str) -> dict[str, str]:
     """The environment of a broker that kills itself there."""
     path = directory / "kill-at"

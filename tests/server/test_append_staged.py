@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import confluent_kafka.admin
 import pyarrow as pa
 import pytest
 from kafka_reference import Kafkalake, create_topic, topic_name
@@ -85,7 +86,7 @@ def test_the_same_request_twice_at_once_is_one_append(broker: Kafkalake, clicks:
     assert append(broker, {**request, "version": 0, "files": []})["again"]
 
 
-def test_one_version_to_two_topics_is_refused_and_not_taken_for_a_repetition(broker: Kafkalake, clicks: str) -> None:
+def test_a_version_that_a_user_has_named_counts_for_each_topic(broker: Kafkalake, clicks: str) -> None:
     views, job = topic_name("views"), f"etl-{clicks}"
     create_topic(broker, views)
 
@@ -94,15 +95,37 @@ def test_one_version_to_two_topics_is_refused_and_not_taken_for_a_repetition(bro
         return {**staged, "application": job, "is_named": True}
 
     assert not append(broker, request(clicks, 4))["again"]
-    with pytest.raises(InvalidRequestError, match=f"version 4 of {job} was written to other topics.* txnAppId"):
-        append(broker, request(views, 4))
+    for again in (False, True):
+        assert append(broker, request(views, 4))["again"] == again
     assert append(broker, request(clicks, 4))["again"]
-    assert not append(broker, request(views, 5))["again"]
-    assert append(broker, request(clicks, 4))["again"], "as an older version, whatever its topics"
+    assert append(broker, request(views, 5)) == {"error": 0, "records": 10, "again": False, "version": 5}
+    assert append(broker, request(views, 4))["again"], "as an older version"
     assert append(broker, {**request(clicks, 5), "is_named": False})["again"], (
         "a stream whose batch went elsewhere before"
     )
-    assert (count(broker, clicks), count(broker, views)) == (10, 10)
+    assert not append(broker, request(clicks, 5))["again"]
+    assert (count(broker, clicks), count(broker, views)) == (20, 20)
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_topics([clicks])[clicks].result(TIMEOUT_S)
+    create_topic(broker, clicks)
+    assert not append(broker, request(clicks, 5))["again"], "a topic made anew is another one"
+    assert count(broker, clicks) == 10
+
+
+def test_a_request_for_several_topics_passes_over_those_that_have_its_version(broker: Kafkalake, clicks: str) -> None:
+    views, job = topic_name("views"), f"etl-{clicks}"
+    create_topic(broker, views)
+    named = {"application": job, "is_named": True}
+    alone = stage(broker.lake, describe(broker, clicks), f"{job}-alone", [[numbered(0, 10)]])
+    assert not append(broker, {**alone, **named})["again"]
+    topics = pa.array([clicks if number % 5 else views for number in range(100)])
+    rows = numbered(0, 100).append_column("topic", topics)
+    both = stage(broker.lake, describe(broker, clicks, views), job, [[rows], [rows]]) | named
+    assert append(broker, both) == {"error": 0, "records": 40, "again": False, "version": 0}
+    assert append(broker, both)["again"]
+    assert append(broker, {**both, "version": 1}) == {"error": 0, "records": 200, "again": False, "version": 1}
+    assert append(broker, {**both, "version": 1})["again"]
+    assert (count(broker, clicks), count(broker, views)) == (10 + 160, 40 + 40)
 
 
 def test_a_client_that_goes_away_does_not_stop_what_it_asked_for(broker: Kafkalake, clicks: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -78,7 +78,7 @@ class Target:
 class StagedFileAppender:
     """The appends of one transaction. `partitions`: all that may be written to, by (topic number, partition).
 
-    `reached` is called after each appended chunk. Memory: two chunks.
+    topics_done: numbers of topics whose batches are passed over. `reached` is called after each appended chunk. Memory: two chunks.
     """
 
     def __init__(
@@ -88,12 +88,15 @@ class StagedFileAppender:
         producer: ProducerIdAndEpoch,
         partitions: dict[tuple[int, int], Target],
         reached: Callable[[], None],
+        topics_done: Collection[int] = (),
     ) -> None:
         self._host = host
         self._run_blocking = host.run_blocking
         self._transactional_id = transactional_id
         self._producer = producer
         self._partitions = partitions
+        self._topics_done = topics_done
+        self.records = 0
         self._reached = reached
         self._next_sequence = dict.fromkeys(partitions, 0)
         largest = max((TopicRules.of(each.topic.config).message_bytes_max for each in partitions.values()), default=0)
@@ -109,7 +112,8 @@ class StagedFileAppender:
             while batches := await coming:
                 coming = asyncio.ensure_future(self._run_blocking(reader.read))
                 found += len(batches)
-                records += await self._append(batches)
+                records += sum(each.batch.rows for each in batches)
+                await self._append([each for each in batches if each.topic not in self._topics_done])
                 self._reached()
         except OSError as error:
             raise CorruptSegmentError(path, 0, f"cannot be read: {error.strerror or error}") from error
@@ -124,8 +128,8 @@ class StagedFileAppender:
                 f"{records} records in {found} batches; its job wrote {file.records} in {file.batches}",
             )
 
-    async def _append(self, batches: Sequence[StagedBatch]) -> int:
-        """Append a chunk and return its number of records. Blocks the event loop only while copying the bytes."""
+    async def _append(self, batches: Sequence[StagedBatch]) -> None:
+        """Append a chunk. Blocks the event loop only while copying the bytes."""
         here: list[PendingAppend] = []
         elsewhere: dict[Target, deque[BatchRequest]] = {}
         for staged in batches:
@@ -143,7 +147,7 @@ class StagedFileAppender:
                 elsewhere = {target: waiting for target, waiting in elsewhere.items() if waiting}
         finally:
             await done
-        return sum(each.batch.rows for each in batches)
+        self.records += sum(each.batch.rows for each in batches)
 
     def _pending(self, target: Target, batch: ProducerBatch) -> PendingAppend:
         partition, delays = target.topic.leader(target.index), TopicRules.of(target.topic.config).delays

@@ -1,4 +1,4 @@
-"""Durable commit state of each writing application: the newest committed version and the one in progress, if any.
+"""Durable commit state of each writing application: the newest committed version of each topic and the one in progress, if any.
 
 There is one small file per application, replaced as a whole. A transactional id does not reveal the version of its last
 transaction, so the file is written before a transaction begins (`under_way`, with its producer) and after it is complete
@@ -15,8 +15,8 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from kafkalake.errors import KafkaStorageError, NotCoordinatorError
 from kafkalake.storage.files import Files, make_durable_directory, read_file, replace_file
 
 logger = logging.getLogger(__name__)
+
+TOPICS_KEPT = 1_000
+"""Up to so many topics are noted whether they are there or not."""
 
 _NO_EPOCH = -1
 """Of the files of lakes of 0.1, whose names have no epoch."""
@@ -44,20 +47,40 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The commit state of an application. `version` -1: nothing committed yet.
+    """The commit state of an application: the newest version of any topic, with its records (-1: nothing committed yet).
 
-    topic_ids: of the topics that got the version's records; empty where an earlier kafkalake has written the file.
+    topics: the newest version of each topic, by topic id. others: that of topics which are not in `topics`, -1 except where an
+    earlier kafkalake, which did not note all topics, has written the file.
     """
 
     application: str
     version: int = -1
     records: int = 0
     under_way: UnderWay | None = None
-    topic_ids: tuple[str, ...] = ()
+    topics: Mapping[str, int] = field(default_factory=dict)
+    others: int = -1
 
-    def is_of_others(self, topic_ids: Collection[str]) -> bool:
-        """Return whether the version was written to other topics than these, and to none of them."""
-        return bool(topic_ids) and bool(self.topic_ids) and not set(topic_ids).intersection(self.topic_ids)
+    def version_of(self, topic_id: str) -> int:
+        """Return the newest version that was written to a topic, -1 for none."""
+        return self.topics.get(topic_id, self.others)
+
+    def complete(self) -> Committed:
+        """Return the state in which the version that is under way is committed."""
+        done = self.under_way
+        if done is None:
+            return self
+        newest = (done.version, done.records) if done.version >= self.version else (self.version, self.records)
+        state = replace(self, version=newest[0], records=newest[1], under_way=None)
+        if not done.topic_ids:  # an earlier kafkalake has begun it, and did not note which topics it is for
+            newer = {topic_id: version for topic_id, version in self.topics.items() if version > done.version}
+            return replace(state, topics=newer, others=max(self.others, done.version))
+        return replace(state, topics={**self.topics, **dict.fromkeys(done.topic_ids, done.version)})
+
+    def keep_topics(self, is_there: Callable[[str], bool]) -> Committed:
+        """Return the state without the topics that are gone, if many are noted."""
+        if len(self.topics) <= TOPICS_KEPT:
+            return self
+        return replace(self, topics={each: version for each, version in self.topics.items() if is_there(each)})
 
 
 class CommitFiles:
@@ -142,8 +165,15 @@ def _name(key: str, epoch: int = _NO_EPOCH) -> str:
 def _decode(data: bytes) -> Committed:
     values = json.loads(data)
     under_way = values.pop("under_way")
-    return Committed(**_with_ids(values), under_way=None if under_way is None else UnderWay(**_with_ids(under_way)))
+    if under_way is not None:
+        under_way = UnderWay(**{**under_way, "topic_ids": tuple(under_way.get("topic_ids", ()))})
+    return Committed(**(values if "topics" in values else _with_topics(values)), under_way=under_way)
 
 
-def _with_ids(values: dict[str, Any]) -> dict[str, Any]:
-    return {**values, "topic_ids": tuple(values.get("topic_ids", ()))}
+def _with_topics(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of an earlier kafkalake's file, whose version and those below it counted for all topics.
+
+    `topic_ids`, which 0.1 did not write: the topics of the version, which was refused for others and so is not written to them.
+    """
+    version, topic_ids = values["version"], values.pop("topic_ids", ())
+    return {**values, "topics": dict.fromkeys(topic_ids, version), "others": version - 1 if topic_ids else version}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from kafkalake.broker.staged.commits import Committed
 from kafkalake.errors import InvalidRequestError
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
@@ -41,7 +42,8 @@ class AppendRequest:
     """A request to append `files` of `directory` as version `version` of `application`.
 
     topics: (name, id) by the topic numbers in staged files. partitions: all (topic number, partition) that occur. is_named: a user
-    has named the application and the version, and may have done so for writes to several topics.
+    has named the application and the version, which count for each topic by itself; those of a stream's batch count for all of it.
+    topics_done: the numbers of topics whose batches are passed over.
     """
 
     application: str
@@ -51,6 +53,7 @@ class AppendRequest:
     partitions: tuple[tuple[int, int], ...]
     files: tuple[StagedFile, ...]
     is_named: bool = False
+    topics_done: frozenset[int] = frozenset()
 
     @property
     def bytes(self) -> int:
@@ -66,6 +69,21 @@ class AppendRequest:
     def topic_ids(self) -> tuple[str, ...]:
         """The ids of the topics that get records."""
         return tuple(sorted({self.topics[topic][1] for topic, _ in self.partitions}))
+
+    def rest(self, committed: Committed) -> AppendRequest:
+        """Return the request for those topics alone that do not have the version yet."""
+        if not self.is_named:
+            return self
+        left = frozenset(each for each in self.topic_ids if committed.version_of(each) < self.version)
+        done = frozenset(number for number, _ in self.partitions if self.topics[number][1] not in left)
+        partitions = tuple(each for each in self.partitions if each[0] not in done)
+        return replace(self, partitions=partitions, topics_done=done)
+
+    def is_done(self, committed: Committed) -> bool:
+        """Return whether all of it was committed before."""
+        if self.is_named and self.partitions:
+            return not self.rest(committed).partitions
+        return self.version <= committed.version
 
     @classmethod
     def parse(cls, body: Mapping[str, Any], files: Sequence[StagedFile]) -> AppendRequest:

@@ -11,6 +11,9 @@
 After a crash at any step, a repeated request is decided by the coordinator's outcome for the producer under way. While a decision
 is being written to the journal (a disk may take minutes) the version stays under way and the job gets a retriable error. One
 request per application runs at a time. The same request sent again waits for the running one.
+
+Where a user has named application and version, as for Delta tables, they count for each topic: the records of topics that have the
+version are passed over, those of the others are appended. All topics of a request get them in one transaction.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
+from uuid import UUID
 
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.coordination.journal_lifecycle import JournalHost
@@ -69,7 +73,10 @@ class StagedFaultPoint(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StagedAppendResult:
-    """The response: the number of records, the newest committed `version`. `again`: an earlier request has appended them."""
+    """The response: the number of records, the newest committed `version`.
+
+    again: an earlier request has appended them; their number is 0 then if it is not known.
+    """
 
     records: int
     again: bool
@@ -167,9 +174,9 @@ class StagedAppends:
                 await self._host.transactions.journal.make_ready()
             epoch = self._epoch_of(request.application)
             committed = await self._host.run_blocking(lambda: self._files.load(request.application))
-            if request.version > committed.version:
+            if not request.is_done(committed):
                 committed = await self._settle(committed, epoch)
-            if request.version <= committed.version:
+            if request.is_done(committed):
                 if request.version < committed.version:
                     logger.warning(
                         "staged append not done, a newer version is committed application=%r version=%d committed=%d",
@@ -177,13 +184,10 @@ class StagedAppends:
                         request.version,
                         committed.version,
                     )
-                elif request.is_named and committed.is_of_others(request.topic_ids):
-                    raise InvalidRequestError(
-                        f"version {request.version} of {request.application} was written to other topics, and would not be "
-                        "written to these: each write has a txnVersion of its own, or each topic its txnAppId"
-                    )
-                records = committed.records if request.version == committed.version else 0
+                is_of_it = request.version == committed.version and not request.is_named
+                records = committed.records if is_of_it else 0
                 return StagedAppendResult(records, again=True, version=committed.version)
+            request = request.rest(committed)
             partitions = self._check(request)
             if not request.files:
                 # Without files there is no state to record: repeating the request or an older version is harmless.
@@ -210,7 +214,8 @@ class StagedAppends:
         transaction = self._transaction(request.application)
         producer = await transaction.begin(min(TIMEOUT_MS, self._host.config.transaction_max_timeout_ms))
         under_way = UnderWay(request.version, producer.producer_id, producer.epoch, request.records, request.topic_ids)
-        await self._save(replace(committed, under_way=under_way), epoch)
+        begun = replace(committed.keep_topics(self._is_there), under_way=under_way)
+        await self._save(begun, epoch)
         await transaction.add(producer, [target.name for target in partitions.values()])
         self._reached(StagedFaultPoint.BEGUN)
         appending = StagedFileAppender(
@@ -219,6 +224,7 @@ class StagedAppends:
             producer,
             partitions,
             lambda: self._reached(StagedFaultPoint.APPENDED_SOME),
+            request.topics_done,
         )
         directory = self._staging / request.directory
         try:
@@ -236,16 +242,15 @@ class StagedAppends:
         if outcome is not Outcome.COMMITTED:
             raise ConcurrentTransactionsError(f"the transaction of {request.application} is {outcome.value}")
         self._reached(StagedFaultPoint.COMMITTED)
-        done = Committed(request.application, request.version, request.records, topic_ids=request.topic_ids)
-        await self._save(done, epoch)
+        await self._save(begun.complete(), epoch)
         logger.info(
             "staged append committed application=%r version=%d records=%d bytes=%d",
             request.application,
             request.version,
-            request.records,
+            appending.records,
             request.bytes,
         )
-        return StagedAppendResult(request.records, again=False, version=request.version)
+        return StagedAppendResult(appending.records, again=False, version=request.version)
 
     async def _settle(self, committed: Committed, epoch: int) -> Committed:
         """Resolve a version left under way and return the new state. Raise `KafkaError` if the outcome cannot be determined."""
@@ -256,9 +261,7 @@ class StagedAppends:
         outcome = await transaction.settled(ProducerIdAndEpoch(under_way.producer_id, under_way.epoch))
         settled = replace(committed, under_way=None)
         if outcome is Outcome.COMMITTED:
-            settled = Committed(
-                committed.application, under_way.version, under_way.records, topic_ids=under_way.topic_ids
-            )
+            settled = committed.complete()
         elif outcome is Outcome.OPEN:
             # Nothing is in progress and nothing ran since: a new producer aborts it, unless an abort has begun already.
             await transaction.begin(self._host.config.transaction_max_timeout_ms)
@@ -287,6 +290,9 @@ class StagedAppends:
 
     async def _save(self, committed: Committed, epoch: int) -> None:
         await self._host.run_blocking(lambda: self._files.save(committed, epoch))
+
+    def _is_there(self, topic_id: str) -> bool:
+        return self._host.topics.find_id(UUID(topic_id)) is not None
 
     def _check(self, request: AppendRequest) -> dict[tuple[int, int], Target]:
         """Return the partitions to write to. Raise `KafkaError` if one has changed since the job ran or a limit is exceeded."""
