@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import uuid
 from collections.abc import Collection, Iterator
@@ -31,6 +32,7 @@ from kafkalake.client.errors import (
 from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.errors import (
     FencedInstanceIdError,
+    InconsistentGroupProtocolError,
     InvalidTopicError,
     KafkaLakeError,
     UnreleasedInstanceIdError,
@@ -208,6 +210,28 @@ def check_static_members(four: BrokerProcess, topic: str, protocol: str) -> None
         assert len(others.calls) == seen
         stays.close()  # its partitions wait for it as long as its session lasts
         wait_until(lambda: not second.poll(0.05) and len(second.assignment()) == PARTITIONS)
+
+
+def test_a_member_that_a_group_refuses_is_one_once_the_reason_is_gone(four: BrokerProcess, topic: str) -> None:
+    eager = consumer(four, **{"group.id": topic, "partition.assignment.strategy": "range"})
+    with (
+        closing(eager),
+        consumer(four, **{"group.id": topic, "partition.assignment.strategy": "cooperative-sticky"}) as refused,
+    ):
+        eager.subscribe(topic)
+        wait_until(lambda: not eager.poll(0.1) and len(eager.assignment()) == PARTITIONS)
+        refused.subscribe(topic)
+        for _ in range(2):
+            with pytest.raises(InconsistentGroupProtocolError):
+                wait_until(lambda: refused.poll(0.1))
+        eager.close()
+
+        def is_member() -> bool:
+            with contextlib.suppress(InconsistentGroupProtocolError):  # of a join that was refused before
+                refused.poll(0.1)
+            return len(refused.assignment()) == PARTITIONS
+
+        wait_until(is_member)
 
 
 def test_offsets_are_found_sought_committed_and_paused(four: BrokerProcess, topic: str) -> None:

@@ -2,7 +2,7 @@
 
     UNJOINED, STABLE --(the application polls, and a join is due)--> PREPARING: partitions are given up
     PREPARING --(the application has done so)--> JOINING --> SYNCING --> ASSIGNING --(again the application)--> STABLE
-    JOINING, SYNCING --(an assignor raises)--> FAILED --(the application polls, which raises it)--> JOINING
+    JOINING, SYNCING --(it is refused, or an assignor raises)--> FAILED --(the application polls, which raises it)--> JOINING
 
 With the eager protocol PREPARING gives up all partitions; with the cooperative one (KIP-429) only what ASSIGNING shows to go to
 others, and then the member joins again. A member whose id or generation is refused has lost its partitions. Until it has joined
@@ -31,9 +31,9 @@ from kafkalake.client.consuming.subscriptions import Subscriptions
 from kafkalake.client.errors import AssignorError
 from kafkalake.client.requests import JOIN_GROUP, SYNC_GROUP, error_name
 from kafkalake.errors import (
+    FencedInstanceIdError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
-    KafkaError,
     KafkaLakeError,
     MemberIdRequiredError,
     RebalanceInProgressError,
@@ -95,7 +95,8 @@ class ClassicMembership:
         self._assigned_counts: tuple[frozenset[str], Mapping[str, int]] | None = None
         self._leading: JoinGroupResponse | None = None
         self._change: Change | None = None
-        self._error: KafkaError | None = None
+        self._error: KafkaLakeError | None = None
+        self._is_refused = False
         self._assignor_error: AssignorError | None = None
         self._polled_ms: int | None = None
         self._beaten_ms = 0
@@ -121,7 +122,8 @@ class ClassicMembership:
     @property
     def has_place(self) -> bool:
         """See `Membership`."""
-        return self._generation != NO_GENERATION and self._error is None
+        is_member = self._generation != NO_GENERATION and not self._is_refused
+        return is_member and self._state not in _REBALANCING  # others may have what was kept through a rebalance
 
     @property
     def change(self) -> Change | None:
@@ -140,10 +142,12 @@ class ClassicMembership:
     def poll(self, now_ms: int) -> None:
         """See `Membership`. Begin to join if that is due."""
         self._polled_ms = now_ms
-        if self._error is not None:
-            raise self._error
-        if self._assignor_error is not None:
-            failure, self._assignor_error = self._assignor_error, None
+        failure = self._error or self._assignor_error
+        if failure is not None:
+            self._assignor_error = None
+            if isinstance(failure, FencedInstanceIdError):  # another one has the name, and the partitions
+                raise failure
+            self._error = None
             if self._state is State.FAILED:
                 self._retry_at_ms = now_ms + self._settings.retry_backoff_ms
                 self._join_again()
@@ -209,7 +213,7 @@ class ClassicMembership:
         if code:
             self._refused(code, response, now_ms)
             return True
-        self._heard_ms = now_ms
+        self._heard_ms, self._is_refused = now_ms, False
         if isinstance(response, JoinGroupResponse):
             self._joined(response, now_ms)
         elif isinstance(response, SyncGroupResponse):
@@ -218,14 +222,14 @@ class ClassicMembership:
 
     def failed(self, request: GroupRequest, error: KafkaLakeError, now_ms: int) -> None:
         """See `Membership`. Whether the coordinator has seen the request is not known: a join is repeated."""
-        if isinstance(error, UnsupportedVersionError):
-            self._error = as_value(error)
-        elif request is self._beating:
+        if request is self._beating:
             self._beating = None
         elif request is self._asked:
             self._asked = None
             self._retry_at_ms = now_ms + self._settings.retry_backoff_ms
             self._join_again()
+        if isinstance(error, UnsupportedVersionError):
+            self._end_with(error)
 
     def commit_refused(self, code: int) -> None:
         """See `Membership`."""
@@ -321,7 +325,7 @@ class ClassicMembership:
         if not self._leading.skip_assignment:
             assignor = self._assignors.get(self._protocol)
             if assignor is None:
-                self._error = InconsistentGroupProtocolError(f"the group chose the assignor '{self._protocol}'")
+                self._end_with(InconsistentGroupProtocolError(f"the group chose the assignor '{self._protocol}'"))
                 return []
             counts = self._partition_counts(self.topics_needed)
             if counts is None:
@@ -335,6 +339,9 @@ class ClassicMembership:
         if self._state is not State.SYNCING:
             return
         assigned = frozenset(decode_assignment(bytes(response.assignment)))
+        if not all(self._subscriptions.includes(topic) for topic, _ in assigned):  # subscribed to when it joined
+            self._state, self._must_join = State.STABLE, True
+            return
         owned = frozenset(self._subscriptions.partitions)
         self._last_assignment = (sorted(assigned), self._generation)
         self._state = State.ASSIGNING
@@ -367,7 +374,13 @@ class ClassicMembership:
             self._retry_at_ms = now_ms + self._settings.retry_backoff_ms
             self._join_again()
         else:
-            self._error = error
+            self._end_with(error)
+
+    def _end_with(self, error: KafkaLakeError) -> None:
+        """Have the next poll raise an error, after which what has failed is tried again: it may be granted by then."""
+        self._error, self._is_refused = as_value(error), True
+        if self._state in _REBALANCING:
+            self._state, self._leading = State.FAILED, None
 
     def _lose_membership(self, code: int) -> None:
         """Join as a new member. Partitions that are assigned still are lost, which the next join finds."""

@@ -84,7 +84,7 @@ class Membership(Protocol):
         ...
 
     def poll(self, now_ms: int) -> None:
-        """Take the news that the application polls. Raise the error that ended the membership."""
+        """Take the news that the application polls. Raise the error with which the coordinator refuses the member."""
         ...
 
     def subscription_changed(self) -> None:

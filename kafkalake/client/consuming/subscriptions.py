@@ -168,6 +168,10 @@ class Subscriptions:
         self.topics = found
         return changed
 
+    def includes(self, topic: str) -> bool:
+        """Return whether a topic is subscribed to, by the pattern also if it is not known to exist."""
+        return topic in self.topics if self.pattern is None else self.pattern.fullmatch(topic) is not None
+
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without a group. Positions of those that stay are kept."""
         self._require(not self.is_by_group)

@@ -23,6 +23,7 @@ from kafkalake.errors import (
     CoordinatorLoadInProgressError,
     FencedInstanceIdError,
     FencedMemberEpochError,
+    GroupAuthorizationError,
     GroupMaxSizeReachedError,
     IllegalGenerationError,
     MemberIdRequiredError,
@@ -429,6 +430,83 @@ def test_what_cannot_be_repaired_is_raised_in_poll(error: type[FencedInstanceIdE
     assert not group.member.has_place
 
 
+def test_a_join_that_was_refused_is_raised_once_and_tried_again() -> None:
+    group = Group()
+    group.poll()
+    for response in (JoinGroupResponse, SyncGroupResponse, JoinGroupResponse):
+        assert group.requests() == [JOIN_GROUP]
+        if response is SyncGroupResponse:
+            group.answer(joined())
+            assert group.requests() == [SYNC_GROUP]
+        group.answer(response(error_code=GroupAuthorizationError.code))
+        assert group.requests() == []
+        with pytest.raises(GroupAuthorizationError):
+            group.poll()
+        assert group.requests() == [], "there is a pause"
+        assert group.member.next_deadline_ms(group.now_ms) == group.now_ms + group.settings.retry_backoff_ms
+        group.now_ms += group.settings.retry_backoff_ms
+        group.poll()
+    group.join()
+    group.poll()
+    assert group.assignment() == ALL and group.member.has_place
+
+
+def test_a_heartbeat_that_was_refused_is_raised_once_and_the_next_one_tells() -> None:
+    group = stable()
+    group.now_ms += 3_000
+    group.requests()
+    group.answer(HeartbeatResponse(error_code=GroupAuthorizationError.code))
+    with pytest.raises(GroupAuthorizationError):
+        group.poll()
+    assert not group.member.has_place
+    group.now_ms += 3_000
+    assert group.poll() is None and group.requests() == [HEARTBEAT]
+    group.answer(HeartbeatResponse())
+    assert group.member.has_place and group.assignment() == ALL
+
+
+def test_a_member_that_joins_again_has_no_place_until_it_is_assigned_what_it_kept() -> None:
+    group = stable(assignors=("cooperative-sticky",))
+    group.member.subscription_changed()
+    assert group.member.has_place, "nobody has its partitions before it has joined again"
+    group.poll()
+    assert group.requests() == [JOIN_GROUP] and group.assignment() == ALL
+    assert not group.member.has_place
+    group.answer(joined(2))
+    assert group.requests() == [SYNC_GROUP]
+    assert not group.member.has_place
+    group.answer(synced(ALL))
+    assert group.member.has_place
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_an_assignment_of_topics_that_are_not_subscribed_to_any_more_is_not_taken(assignor: str) -> None:
+    group = stable(assignors=(assignor,))
+    group.member.subscription_changed()
+    kept = group.assignment() if group.poll() is None else set()
+    assert group.requests() == [JOIN_GROUP]
+    group.answer(joined(2))
+    assert group.requests() == [SYNC_GROUP]
+    group.subscriptions.subscribe(["u"])
+    group.member.subscription_changed()
+    group.answer(synced(ALL))
+    assert group.member.change is None and group.assignment() == kept
+    change = group.poll()
+    assert (set() if change is None else change.revoked) == kept and group.assignment() == set()
+    assert group.requests() == [JOIN_GROUP]
+    assert decode_subscription(group.sent[0].message.protocols[0].metadata).topics == ("u",)  # type: ignore[attr-defined]
+
+
+def test_an_assigned_topic_that_the_pattern_matches_need_not_be_known_yet() -> None:
+    group = Group()
+    group.subscriptions.unsubscribe()
+    group.subscriptions.subscribe_pattern("[a-z]")
+    group.poll()
+    group.join()
+    group.poll()
+    assert group.assignment() == ALL
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_nothing_is_due_of_a_member_that_was_refused(protocol: str) -> None:
     group = Group(protocol)
@@ -634,16 +712,20 @@ def test_a_member_that_leaves_while_it_joins_says_so_and_what_is_answered_later_
     assert change is not None and change.assigned == {("t", 2)}
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_member_that_was_refused_joins_again_once_it_has_left(protocol: str) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "error"), [("classic", FencedInstanceIdError), ("consumer", GroupMaxSizeReachedError)]
+)
+def test_a_member_that_was_refused_joins_again_once_it_has_left(
+    protocol: str, error: type[FencedInstanceIdError]
+) -> None:
     group = Group(protocol)
     for _ in range(2):
         group.poll()
         (api,) = group.requests()
         refused = JoinGroupResponse if api is JOIN_GROUP else ConsumerGroupHeartbeatResponse
-        group.answer(refused(error_code=GroupMaxSizeReachedError.code))
+        group.answer(refused(error_code=error.code))
         for _ in range(2):
-            with pytest.raises(GroupMaxSizeReachedError):
+            with pytest.raises(error):
                 group.poll()
         assert group.requests() == []
         group.member.leave(group.now_ms)
