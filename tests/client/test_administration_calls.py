@@ -149,6 +149,32 @@ def test_offsets_of_very_many_partitions_are_committed_in_several_requests() -> 
     assert done == []
 
 
+def committed(*codes: int) -> OffsetCommitResponse:
+    results = [PartitionResult(partition_index=index, error_code=code) for index, code in enumerate(codes)]
+    return OffsetCommitResponse(topics=[TopicResult(name="clicks", partitions=results)])
+
+
+@pytest.mark.parametrize("codes", [(3, 0), (0, 3), (3, 3)])
+def test_offsets_of_a_topic_that_is_missing_are_refused_at_once(codes: tuple[int, int]) -> None:
+    admin = Simulated()
+    admin.answers(FIND_COORDINATOR, FindCoordinatorResponse(node_id=0))
+    came = admin.answers(OFFSET_COMMIT, committed(*codes))
+    with pytest.raises(UnknownTopicOrPartitionError, match=f"partition clicks-{codes.index(3)}"):
+        admin.run(group_offsets.alter_offsets, "g", {("clicks", 0): 1, ("clicks", 1): 2})
+    assert len(came) == 1
+
+
+@pytest.mark.parametrize("codes", [(14, 14), (0, 14), (3, 14)])
+def test_offsets_are_committed_again_while_a_coordinator_loads_whatever_partition_says_so(
+    codes: tuple[int, int],
+) -> None:
+    admin = Simulated()
+    admin.answers(FIND_COORDINATOR, FindCoordinatorResponse(node_id=0))
+    came = admin.answers(OFFSET_COMMIT, committed(*codes), committed(0, 0))
+    admin.run(group_offsets.alter_offsets, "g", {("clicks", 0): 1, ("clicks", 1): 2})
+    assert len(came) == 2
+
+
 def test_a_coordinator_is_looked_up_until_there_is_one() -> None:
     admin = Simulated()
     missing, found = (

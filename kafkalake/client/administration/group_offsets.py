@@ -10,6 +10,7 @@ from kafkalake.client.arguments import checked_offsets
 from kafkalake.client.network.script import Script
 from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.client.requests import COMMITTED_AT_ONCE, GROUP, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+from kafkalake.errors import UnknownTopicOrPartitionError, error_for_code
 from kafkalake.topic_partition import TopicPartition, by_topic, partition_name
 from kafkalake.wire.messages.offsets import (
     OffsetCommitRequest,
@@ -65,11 +66,13 @@ def _alter(call: AdminCall, group_id: str, places: Mapping[TopicPartition, Offse
     )
 
     def check(answer: OffsetCommitResponse) -> None:
-        """Raise a member's error, which every partition of the response repeats."""
-        first = next((each for topic in answer.topics for each in topic.partitions), None)
-        if first is None:
+        """Raise an error of the coordinator, which is asked again, or of all. That a topic is missing does not change."""
+        codes = {each.error_code for topic in answer.topics for each in topic.partitions}
+        if not codes:
             raise no_result(f"group '{group_id}'")
-        raise_error(first.error_code, f"group '{group_id}'")
+        for code in sorted(codes - {0, UnknownTopicOrPartitionError.code}):
+            if len(codes) == 1 or error_for_code(code, "").retriable:
+                raise_error(code, f"group '{group_id}'")
 
     _check_partitions((yield from call.ask_coordinator(GROUP, group_id, OFFSET_COMMIT, message, check)), places)
 
