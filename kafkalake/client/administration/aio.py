@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from random import Random
@@ -44,6 +46,15 @@ def _awaited(
         return await admin.run(checked_operation, *args, **kwargs)
 
     return method
+
+
+async def _wake_of(call: AdminCall, timeout_s: float) -> None:
+    """Wait until an operation in line is woken, at most `timeout_s`."""
+    woken = asyncio.Event()
+    call.woken = woken.set
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await woken.wait()
 
 
 class Admin:
@@ -129,16 +140,23 @@ class Admin:
         """Run an operation and return its result."""
         self._check_open()
         self._edge.check_loop()
-        script = operation(self._core.begin(), *args, **kwargs)
+        call = self._core.begin()
+        script = operation(call, *args, **kwargs)
         try:
             while True:
                 self._check_open()
                 until_ms = next(script)
                 self._edge.schedule()
-                await self._edge.next_turn(max(until_ms - self._clock.monotonic_ms(), 0) / 1000)
+                left_s = max(until_ms - self._clock.monotonic_ms(), 0) / 1000
+                if call.is_in_line:
+                    await _wake_of(call, left_s)
+                else:
+                    await self._edge.next_turn(left_s, call.is_due)
         except StopIteration as end:
             found: T = end.value
             return found
+        finally:
+            script.close()  # of a task that was cancelled
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -148,5 +166,7 @@ class Admin:
         """Close all connections. Operations that are under way raise `ClientClosedError`."""
         if not self._is_closed:
             self._is_closed = True
+            for call in self._core.line:
+                call.wake()
             self._core.network.close()
             self._edge.close()

@@ -144,6 +144,8 @@ class Admin:
             except StopIteration as end:
                 found: T = end.value
                 return found
+            finally:
+                script.close()
 
     def close(self) -> None:
         """Close all connections."""

@@ -125,7 +125,7 @@ def ask_all_brokers(
 
 
 def _ask_metadata(call: AdminCall) -> Script[MetadataResponse]:
-    return (yield from call.request(call.any_broker(), METADATA, MetadataRequest(topics=())))
+    return (yield from call.request((yield from call.any_broker()), METADATA, MetadataRequest(topics=())))
 
 
 def list_brokers(call: AdminCall) -> Script[list[BrokerNode]]:
@@ -145,7 +145,7 @@ def describe_cluster(call: AdminCall) -> Script[ClusterDescription]:
 
     def attempt() -> Script[ClusterDescription]:
         yield from call.find_brokers()
-        node_id = call.any_broker()
+        node_id = yield from call.any_broker()
         with_fenced = (yield from call.version(node_id, DESCRIBE_CLUSTER)) >= _WITH_FENCED
         message = DescribeClusterRequest(include_fenced_brokers=with_fenced)
         answer = yield from call.request(node_id, DESCRIBE_CLUSTER, message)

@@ -7,7 +7,9 @@ by which its response must have come.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 
 from kafkalake.client.administration.answers import Result, raise_error
@@ -16,6 +18,7 @@ from kafkalake.client.cluster import BrokerNode
 from kafkalake.client.errors import ClientTimeoutError
 from kafkalake.client.network.backoff import ExponentialBackoff
 from kafkalake.client.network.client import FIRST_CONTACT_MS, NetworkClient
+from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.network.script import Script, T
 from kafkalake.client.requests import FIND_COORDINATOR, GROUP, TRANSACTION, A, ClientApi, Q
 from kafkalake.clock import Clock
@@ -37,6 +40,10 @@ _ANSWER_MS = 5_000
 """How much longer a response may take than the work that the broker does in the time that the request gives it."""
 
 
+def _always() -> bool:
+    return True
+
+
 class AdminCore:
     """The parts that the operations of one client share: connections, settings, the clock."""
 
@@ -48,6 +55,8 @@ class AdminCore:
         self.clock = clock
         self.network = NetworkClient(settings, random, first_contact_ms=first_contact_ms)
         self.backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, random)
+        self.line: deque[AdminCall] = deque()
+        """Operations that wait for a broker with room for a request, in order."""
 
     def begin(self) -> AdminCall:
         """Return an operation whose time begins now."""
@@ -62,12 +71,25 @@ class AdminCall:
         self._settings = core.settings
         self._clock = core.clock
         self._backoff = core.backoff
+        self._line = core.line
+        self.is_in_line = False
+        """Whether the operation waits behind others: no turn of the network concerns it, but `wake`, and the time."""
+        self.woken: Callable[[], object] = _always
+        self._is_due = _always
         self._deadline_ms = self.now_ms + core.settings.default_api_timeout_ms
 
     @property
     def now_ms(self) -> int:
         """The monotonic clock."""
         return self._clock.monotonic_ms()
+
+    def wake(self) -> None:
+        """Have the operation, which is in line, look again: what runs it has set `woken` for that."""
+        self.woken()
+
+    def is_due(self) -> bool:
+        """Return whether the operation is to go on before the time that it has yielded: what it waits for has come."""
+        return self._is_due()
 
     @property
     def work_ms(self) -> int:
@@ -76,12 +98,27 @@ class AdminCall:
 
     # Brokers
 
-    def any_broker(self) -> int:
-        """Return a broker to ask what each of them knows. Raise `BrokerUnavailableError` if none can be connected to now."""
-        node_id = self._network.any_node(self.now_ms)
-        if node_id is None:
-            raise self._network.failure()
-        return node_id
+    def any_broker(self) -> Script[int]:
+        """Return a broker to ask what each of them knows, once one has room for a request: operations take turns.
+
+        Raise `BrokerUnavailableError` if none can be connected to now, `ClientTimeoutError` if none has room in time.
+        """
+        line = self._line
+        line.append(self)
+        try:
+            while (is_behind := line[0] is not self) or (node_id := self._network.any_node(self.now_ms)) is None:
+                if not is_behind and not self._network.is_busy:
+                    raise self._network.failure()
+                if self.now_ms >= self._deadline_ms:
+                    raise ClientTimeoutError("the brokers had no room for one more request in time")
+                self.is_in_line = is_behind
+                yield self._deadline_ms
+            return node_id
+        finally:
+            self.is_in_line = False
+            line.remove(self)
+            if line:
+                line[0].wake()
 
     def find_brokers(self) -> Script[None]:
         """Return once the addresses of brokers are known, which may be outdated."""
@@ -102,12 +139,12 @@ class AdminCall:
     def _controller(self) -> Script[int]:
         yield from self.find_brokers()
         cluster = self._network.metadata.cluster
-        return cluster.controller_id if cluster.controller_id in cluster.nodes else self.any_broker()
+        return cluster.controller_id if cluster.controller_id in cluster.nodes else (yield from self.any_broker())
 
     def coordinator(self, key_type: int, key: str) -> Script[int]:
         """Return the coordinator of `key`. Raise the broker's error, mostly `CoordinatorNotAvailableError`."""
         message = FindCoordinatorRequest(key=key, key_type=key_type)
-        answer = yield from self.request(self.any_broker(), FIND_COORDINATOR, message)
+        answer = yield from self.request((yield from self.any_broker()), FIND_COORDINATOR, message)
         subject = f"the coordinator of {_NAMES[key_type]} '{key}'"
         raise_error(answer.error_code, subject)
         if answer.node_id < 0:
@@ -144,14 +181,14 @@ class AdminCall:
         for pending in sent.values():
             while not pending.is_done:
                 self._raise_unreachable()
-                yield self._look_at(pending.deadline_ms)
+                yield from self._wait(self._look_at(pending.deadline_ms), partial(self._is_answered, pending))
         return {node_id: pending.result() for node_id, pending in sent.items()}
 
     def ask(self, api: ClientApi[Q, A], message: Q, check: Callable[[A], None] = lambda _: None) -> Script[A]:
         """Ask any broker, again on retriable errors. check: raises the errors in a response."""
 
         def attempt() -> Script[A]:
-            answer = yield from self.request(self.any_broker(), api, message)
+            answer = yield from self.request((yield from self.any_broker()), api, message)
             check(answer)
             return answer
 
@@ -228,7 +265,18 @@ class AdminCall:
         """Return after so many ms."""
         until_ms = self.now_ms + pause_ms
         while self.now_ms < until_ms:
+            yield from self._wait(until_ms, lambda: False)
+
+    def _wait(self, until_ms: int, is_due: Callable[[], bool]) -> Script[None]:
+        """Wait until a time, or for a turn of the network after which `is_due`."""
+        self._is_due = is_due
+        try:
             yield until_ms
+        finally:
+            self._is_due = _always
+
+    def _is_answered(self, pending: PendingRequest[A]) -> bool:
+        return pending.is_done or not self._network.was_reached
 
     def _raise_unreachable(self) -> None:
         if (error := self._network.unreachable(self.now_ms)) is not None:

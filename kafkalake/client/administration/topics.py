@@ -198,7 +198,7 @@ def _ask(
     """Return topics (None: all), and the errors of those that cannot be described, by name."""
     wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
     message = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
-    answer = yield from call.request(call.any_broker(), METADATA, message)
+    answer = yield from call.request((yield from call.any_broker()), METADATA, message)
     topics: dict[str, TopicInfo] = {}
     errors: dict[str, KafkaError] = {}
     for topic in answer.topics:

@@ -126,6 +126,11 @@ class NetworkClient:
         found = self._least_loaded(list(self.metadata.cluster.nodes), now_ms)
         return self._least_loaded(bootstrap, now_ms) if found is None else found
 
+    @property
+    def is_busy(self) -> bool:
+        """Return whether `any_node` may return None for want of room: a connection is there, or is about to be opened."""
+        return any(each.requests or each.state is not State.CLOSED for each in self._connections.values())
+
     def chance_ms(self, now_ms: int) -> int:
         """Return when to call `any_node` again after it has returned None."""
         pauses = (each.retry_at_ms for each in self._connections.values() if each.retry_at_ms > now_ms)
@@ -149,6 +154,11 @@ class NetworkClient:
     def features(self, node_id: int) -> Mapping[str, int]:
         """Return the finalized features of the cluster as a node named them, none before it is connected."""
         return self._connection(node_id).exchange.features
+
+    @property
+    def was_reached(self) -> bool:
+        """Return whether any broker was ever reached."""
+        return self._was_reached
 
     def unreachable(self, now_ms: int) -> BrokerUnavailableError | None:
         """Return the error of a client that has reached no broker at all, None for any other.

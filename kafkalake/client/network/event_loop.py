@@ -73,7 +73,7 @@ class EventLoopEdge:
         self._timer: asyncio.TimerHandle | None = None
         self._is_scheduled = False
         self._is_closed = False
-        self._waiting: list[asyncio.Future[Exception | None]] = []
+        self._waiting: list[tuple[asyncio.Future[Exception | None], Callable[[], bool]]] = []
 
     def schedule(self) -> None:
         """Do what is to be done in the next turn of the loop."""
@@ -115,10 +115,18 @@ class EventLoopEdge:
             self._timer = None
         if wait_s is not None and not self._is_closed:
             self._timer = self._loop.call_later(wait_s, self.turn)
+        self._tell(error)
+
+    def _tell(self, error: Exception | None) -> None:
+        """Have those who wait for a turn go on, if they are due or the machine has failed."""
         waiting, self._waiting = self._waiting, []
-        for turned in waiting:
-            if not turned.done():
+        for turned, is_due in waiting:
+            if turned.done():
+                continue
+            if error is not None or self._is_closed or is_due():
                 turned.set_result(error)
+            else:
+                self._waiting.append((turned, is_due))
 
     def _poll(self) -> float | None:
         """Do what the machine decides on now. Return the seconds after which it is to be polled again."""
@@ -128,12 +136,18 @@ class EventLoopEdge:
         deadline_ms = self._machine.next_deadline_ms(now_ms)
         return None if deadline_ms is None else max(deadline_ms - now_ms, 0) / 1000
 
-    async def next_turn(self, timeout_s: float) -> None:
-        """Wait until `turn` has run again, at most `timeout_s`. Raise the error with which the machine failed in it."""
+    async def next_turn(self, timeout_s: float, is_due: Callable[[], bool] = lambda: True) -> None:
+        """Wait until `turn` has run again, at most `timeout_s`. Raise the error with which the machine failed in it.
+
+        is_due: tells after a turn whether it was worth waiting for. With very many who wait, few are concerned by each.
+        """
         turned = self._loop.create_future()
-        self._waiting.append(turned)
-        await asyncio.wait([turned], timeout=timeout_s)
-        if turned.done() and (error := turned.result()) is not None:
+        self._waiting.append((turned, is_due))
+        try:
+            await asyncio.wait([turned], timeout=timeout_s)
+        finally:
+            turned.cancel()  # without effect if it is done: nobody waits for it any more
+        if not turned.cancelled() and (error := turned.result()) is not None:
             raise error
 
     def close(self) -> None:
@@ -142,13 +156,10 @@ class EventLoopEdge:
         if self._timer is not None:
             self._timer.cancel()
         links, self._links = self._links, {}
-        waiting, self._waiting = self._waiting, []
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all connections
             for link in links.values():
                 link.drop()
-            for turned in waiting:
-                if not turned.done():
-                    turned.set_result(None)
+            self._tell(None)
 
     def abandon(self, client: object) -> None:
         """Warn that a client was dropped without having been closed, and close its connections. From any thread."""
