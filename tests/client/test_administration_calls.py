@@ -20,6 +20,7 @@ from kafkalake.client.network.client import FIRST_CONTACT_MS
 from kafkalake.client.network.script import Script
 from kafkalake.client.requests import (
     CREATE_TOPICS,
+    DELETE_TOPICS,
     FIND_COORDINATOR,
     LIST_GROUPS,
     LIST_OFFSETS,
@@ -36,6 +37,7 @@ from kafkalake.errors import (
     NotControllerError,
     NotLeaderOrFollowerError,
     ResponseTimedOutError,
+    ThrottlingQuotaExceededError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
@@ -56,7 +58,13 @@ from kafkalake.wire.messages.records import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kafkalake.wire.messages.topics import CreatableTopicResult, CreateTopicsResponse
+from kafkalake.wire.messages.topics import (
+    CreatableTopicResult,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -102,6 +110,38 @@ class Simulated:
 
 def created(code: int = 0) -> CreateTopicsResponse:
     return CreateTopicsResponse(topics=[CreatableTopicResult(name="new", error_code=code, num_partitions=1)])
+
+
+def deleted(**codes: int) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(
+        throttle_time=500, responses=[DeletableTopicResult(name=name, error_code=code) for name, code in codes.items()]
+    )
+
+
+def test_topics_that_a_quota_refuses_behind_others_are_deleted_once_it_allows() -> None:
+    admin = Simulated()
+    quota = ThrottlingQuotaExceededError.code
+    came = admin.answers(
+        DELETE_TOPICS,
+        deleted(a=0, b=quota, c=3, d=quota),
+        deleted(b=quota, d=quota),
+        deleted(b=0, d=quota),
+        deleted(d=0),
+    )
+    began_ms = admin.monotonic_ms()
+    errors = admin.run(topics.delete_topics, ["a", "b", "c", "d"])
+    assert {name: type(error) for name, error in errors.items()} == {"c": UnknownTopicOrPartitionError}
+    asked = [tuple(each.topic_names) for each in came if isinstance(each, DeleteTopicsRequest)]
+    assert asked == [("a", "b", "c", "d"), ("b", "d"), ("b", "d"), ("d",)]
+    assert admin.monotonic_ms() >= began_ms + 500
+
+
+def test_topics_that_a_quota_refuses_until_the_time_is_over_are_returned() -> None:
+    admin = Simulated(default_api_timeout_ms=2_000)
+    quota = ThrottlingQuotaExceededError.code
+    admin.answers(DELETE_TOPICS, deleted(a=0, b=quota), deleted(b=quota))
+    errors = admin.run(topics.delete_topics, ["a", "b"])
+    assert {name: type(error) for name, error in errors.items()} == {"b": ThrottlingQuotaExceededError}
 
 
 def offsets(*partitions: tuple[int, int, int]) -> ListOffsetsResponse:

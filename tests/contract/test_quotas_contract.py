@@ -193,6 +193,15 @@ def test_our_client_waits_and_tries_again(new_client: Callable[[], Client]) -> N
         assert len(admin.describe_topic(topic, wait_s=10).partitions) == 3
 
 
+def test_our_client_deletes_those_that_are_refused_behind_others_once_it_may(new_client: Callable[[], Client]) -> None:
+    limited, names = new_client(), [topic_name() for _ in range(3)]
+    with Admin(bootstrap_servers=limited.servers) as free:
+        for each in names:
+            free.create_topic(each, partitions=BURST // 2 + 1)
+    with Admin({"client.id": limited.client_id}, bootstrap_servers=limited.servers) as admin:
+        assert admin.delete_topics([*names, topic_name("missing")]).keys().isdisjoint(names)
+
+
 def test_connections_beyond_the_quota_of_an_address_are_closed_unread(any_broker: BrokerProcess) -> None:
     def answers() -> bool:
         with WireClient(any_broker.bootstrap_servers) as client:

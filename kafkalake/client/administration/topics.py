@@ -27,6 +27,7 @@ from kafkalake.errors import (
     InvalidTopicError,
     KafkaError,
     LeaderNotAvailableError,
+    ThrottlingQuotaExceededError,
     UnknownTopicOrPartitionError,
     error_for_code,
     with_retriable,
@@ -90,16 +91,21 @@ def create_topic(
 
 
 def delete_topics(call: AdminCall, names: Sequence[str]) -> Script[dict[str, KafkaError]]:
-    """Delete topics. Return the errors by topic."""
-    message = DeleteTopicsRequest(topic_names=tuple(names), timeout=call.work_ms)
-    answer = yield from call.ask_controller(DELETE_TOPICS, message, lambda answer: answer.responses)
-    results = {result.name: result for result in answer.responses}
-    errors = {}
-    for name in names:
-        subject = f"topic '{name}'"
-        error = result_error(results[name], subject) if name in results else no_result(subject)
-        if error is not None:
-            errors[name] = error
+    """Delete topics. Return the errors by topic. Those that a quota refuses behind others are asked for again."""
+    errors: dict[str, KafkaError] = {}
+    left = list(names)
+    while left:
+        message = DeleteTopicsRequest(topic_names=tuple(left), timeout=call.work_ms)
+        answer = yield from call.ask_controller(DELETE_TOPICS, message, lambda answer: answer.responses)
+        results = {result.name: result for result in answer.responses}
+        for name in left:
+            subject = f"topic '{name}'"
+            error = result_error(results[name], subject) if name in results else no_result(subject)
+            errors.pop(name, None)
+            if error is not None:
+                errors[name] = error
+        refused = [name for name in left if isinstance(errors.get(name), ThrottlingQuotaExceededError)]
+        left = refused if len(refused) < len(left) else []  # all of them: the time is over
     return errors
 
 
