@@ -78,6 +78,8 @@ def checked_value(value: object, kind: Any, subject: str) -> object:
 
 
 def _plain(value: object, kind: type, subject: str) -> object:
+    if type(value) is kind:
+        return value
     if kind is int and isinstance(value, SupportsIndex):
         return index(value)
     if issubclass(kind, Enum) and not isinstance(value, kind):
@@ -110,7 +112,9 @@ def _dictionary(value: object, kinds: tuple[object, ...], subject: str) -> Mappi
     if not isinstance(value, Mapping):
         raise _wrong(subject, "a dictionary", value)
     return {
-        checked_value(key, key_kind, f"a key of {subject}"): checked_value(of, value_kind, f"{subject}[{short(key)}]")
+        checked_value(key, key_kind, f"a key of {subject}"): of
+        if type(of) is value_kind  # of hundreds of thousands no texts are made
+        else checked_value(of, value_kind, f"{subject}[{short(key)}]")
         for key, of in value.items()
     }
 

@@ -78,8 +78,17 @@ def _alter(call: AdminCall, group_id: str, places: Mapping[TopicPartition, Offse
 
 
 def delete_offsets(call: AdminCall, group_id: str, partitions: Iterable[TopicPartition]) -> Script[None]:
-    """Delete committed offsets. Raise `GroupSubscribedToTopicError` for topics the group is subscribed to."""
+    """Delete committed offsets, many of them in several requests: what was deleted before an error stays so.
+
+    Raise `GroupSubscribedToTopicError` for topics the group is subscribed to.
+    """
     asked = list(partitions)
+    for first in range(0, max(len(asked), 1), COMMITTED_AT_ONCE):
+        yield from _delete(call, group_id, asked[first : first + COMMITTED_AT_ONCE])
+
+
+def _delete(call: AdminCall, group_id: str, asked: list[TopicPartition]) -> Script[None]:
+    """Delete committed offsets in one request."""
     topics = [
         OffsetDeleteRequestTopic(
             name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indices]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kafkalake.client.administration.answers import raise_result, require_partitions
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.administration.topics import find_leaders
 from kafkalake.client.network.script import Script
-from kafkalake.client.requests import DELETE_RECORDS, LIST_OFFSETS
+from kafkalake.client.requests import DELETE_RECORDS, LIST_OFFSETS, PARTITIONS_AT_ONCE
 from kafkalake.errors import PolicyViolationError
 from kafkalake.topic_partition import TopicPartition, by_topic
 from kafkalake.wire.messages.records import (
@@ -54,13 +54,15 @@ def list_offsets(
 
     def attempt() -> Script[dict[TopicPartition, ListedOffset]]:
         leaders = yield from find_leaders(call, times)
-        messages = {leader: message(partitions) for leader, partitions in leaders.items()}
-        answers = yield from call.request_all(LIST_OFFSETS, messages)
         found = {}
-        for topic in (topic for answer in answers.values() for topic in answer.topics):
-            for each in topic.partitions:
-                raise_result(each, f"partition {topic.name}-{each.partition_index}")
-                found[topic.name, each.partition_index] = ListedOffset(each.offset, each.timestamp, each.leader_epoch)
+        for some in _requests(leaders):
+            messages = {leader: message(partitions) for leader, partitions in some.items()}
+            answers = yield from call.request_all(LIST_OFFSETS, messages)
+            for topic in (topic for answer in answers.values() for topic in answer.topics):
+                for each in topic.partitions:
+                    raise_result(each, f"partition {topic.name}-{each.partition_index}")
+                    listed = ListedOffset(each.offset, each.timestamp, each.leader_epoch)
+                    found[topic.name, each.partition_index] = listed
         require_partitions(times, found)
         return found
 
@@ -86,18 +88,26 @@ def delete_records(call: AdminCall, before: Mapping[TopicPartition, int]) -> Scr
 
     def attempt() -> Script[dict[TopicPartition, int]]:
         leaders = yield from find_leaders(call, before)
-        messages = {leader: message(partitions) for leader, partitions in leaders.items()}
-        answers = yield from call.request_all(DELETE_RECORDS, messages, work_ms=call.work_ms)
         found = {}
-        for topic in (topic for answer in answers.values() for topic in answer.topics):
-            for each in topic.partitions:
-                _raise_refusal(each.error_code, topic.name)
-                raise_result(each, f"partition {topic.name}-{each.partition_index}")
-                found[topic.name, each.partition_index] = each.low_watermark
+        for some in _requests(leaders):
+            messages = {leader: message(partitions) for leader, partitions in some.items()}
+            answers = yield from call.request_all(DELETE_RECORDS, messages, work_ms=call.work_ms)
+            for topic in (topic for answer in answers.values() for topic in answer.topics):
+                for each in topic.partitions:
+                    _raise_refusal(each.error_code, topic.name)
+                    raise_result(each, f"partition {topic.name}-{each.partition_index}")
+                    found[topic.name, each.partition_index] = each.low_watermark
         require_partitions(before, found)
         return found
 
     return (yield from call.retrying(attempt))
+
+
+def _requests(leaders: Mapping[int, list[TopicPartition]]) -> Iterator[dict[int, list[TopicPartition]]]:
+    """Yield partitions by their leaders, as many of each at once as one request has."""
+    for first in range(0, max(map(len, leaders.values()), default=0), PARTITIONS_AT_ONCE):
+        parts = {leader: of[first : first + PARTITIONS_AT_ONCE] for leader, of in leaders.items()}
+        yield {leader: part for leader, part in parts.items() if part}
 
 
 def _raise_refusal(code: int, topic: str) -> None:
