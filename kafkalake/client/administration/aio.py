@@ -51,7 +51,7 @@ def _awaited(
 async def _wake_of(call: AdminCall, timeout_s: float) -> None:
     """Wait until an operation in line is woken, at most `timeout_s`."""
     woken = asyncio.Event()
-    call.woken = woken.set
+    call.listen(woken.set)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await woken.wait()

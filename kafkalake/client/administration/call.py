@@ -74,7 +74,7 @@ class AdminCall:
         self._line = core.line
         self.is_in_line = False
         """Whether the operation waits behind others: no turn of the network concerns it, but `wake`, and the time."""
-        self.woken: Callable[[], object] = _always
+        self._woken: Callable[[], object] = _always
         self._is_due = _always
         self._deadline_ms = self.now_ms + core.settings.default_api_timeout_ms
 
@@ -83,9 +83,14 @@ class AdminCall:
         """The monotonic clock."""
         return self._clock.monotonic_ms()
 
+    def listen(self, woken: Callable[[], object]) -> None:
+        """Have `woken` called by `wake`, once."""
+        self._woken = woken
+
     def wake(self) -> None:
-        """Have the operation, which is in line, look again: what runs it has set `woken` for that."""
-        self.woken()
+        """Have the operation, which is in line, look again, as far as what runs it listens."""
+        woken, self._woken = self._woken, _always
+        woken()
 
     def is_due(self) -> bool:
         """Return whether the operation is to go on before the time that it has yielded: what it waits for has come."""
