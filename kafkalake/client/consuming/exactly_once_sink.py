@@ -158,6 +158,7 @@ class ExactlyOnceSink:
 
     def seek(self, consumer: Consumer, partitions: Collection[TopicPartition]) -> None:
         """Move a consumer to the records that are next to be written, in those of `partitions` that have any yet."""
+        _check_consumer(consumer)
         self._consumers.add(consumer)
         try:
             stored = self.offsets()
@@ -168,7 +169,11 @@ class ExactlyOnceSink:
                 consumer.seek(partition, stored[partition])
 
     def listener(self, consumer: Consumer) -> RebalanceListener:
-        """Return a listener that calls `seek` for the partitions that `consumer` is assigned."""
+        """Return a listener that calls `seek` for the partitions that `consumer` is assigned.
+
+        Raise `TypeError`, as `seek` does, for a consumer on an event loop: a failed write could not go back to its positions.
+        """
+        _check_consumer(consumer)
         return _Seeker(self, consumer)
 
     def _try_to_write(self, records: list[DeserializedRecord]) -> int | None:
@@ -252,6 +257,12 @@ class ExactlyOnceSink:
             raise
         finally:
             cursor.close()
+
+
+def _check_consumer(consumer: object) -> None:
+    if not isinstance(consumer, Consumer):
+        kind = type(consumer)
+        raise TypeError(f"a sink goes with a kafkalake.Consumer, not {kind.__module__}.{kind.__name__}")
 
 
 class _Seeker(RebalanceListener):

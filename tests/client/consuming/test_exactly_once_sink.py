@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import kafkalake
+from kafkalake import aio
 from kafkalake.client.consuming.exactly_once_sink import ConcurrentWriterError, ExactlyOnceSink
 from kafkalake.client.consuming.records import ConsumerRecord
 from kafkalake.errors import ConfigurationError
@@ -180,3 +182,16 @@ def test_keys_and_values_have_the_type_of_bytes_that_is_given(tmp_path: Path) ->
 def test_names_that_are_none_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError):
         ExactlyOnceSink(sqlite3.connect(":memory:"), **wrong)  # type: ignore[arg-type]
+
+
+def test_a_consumer_on_an_event_loop_is_refused_before_a_write_can_fail() -> None:
+    async def scenario() -> None:
+        sink = ExactlyOnceSink(sqlite3.connect(":memory:"))
+        async with aio.Consumer(group_id="g") as consumer:
+            consumer.assign([("t", 0)])
+            with pytest.raises(TypeError, match=r"kafkalake\.Consumer, not kafkalake\.client\.consuming\.aio"):
+                sink.listener(consumer)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match=r"goes with a kafkalake\.Consumer"):
+                sink.seek(consumer, [("t", 0)])  # type: ignore[arg-type]
+
+    asyncio.run(scenario())
