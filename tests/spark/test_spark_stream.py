@@ -253,6 +253,31 @@ def test_no_batch_passes_an_open_transaction(stream: Callable[..., Stream], lake
     assert query.run() == [(2, [("clicks", 0, offset) for offset in (5, 6, 7)])]
 
 
+@pytest.mark.parametrize("fail_on_loss", ["true", "false"])
+def test_a_batch_that_was_planned_beyond_an_open_transaction_waits_for_it_under_read_committed(
+    stream: Callable[..., Stream], lake: WrittenLake, fail_on_loss: str
+) -> None:
+    lake.create("clicks")
+    append(lake, "clicks", 0, 2)
+    record = (1_000, None, b"t", [])
+    lake.append("clicks", 0, [record], producer_id=1, epoch=0, sequence=0, transactional=True)
+    append(lake, "clicks", 0, 2)
+    query = stream(isolation="read_uncommitted", failOnDataLoss=fail_on_loss)
+    query.fail_batch = 0
+    with pytest.raises(StreamingQueryException, match="fails on purpose"):
+        query.run()
+    assert query.checkpointed(0) == {"clicks": {"0": 5}}
+    query.fail_batch, query.options["isolation"] = -1, "read_committed"
+    for _ in range(2):
+        with pytest.raises(
+            StreamingQueryException, match="clicks-0: the batch ends at offset 5, and read_committed reads"
+        ):
+            query.run()
+    lake.end_transaction("clicks", 0, 1, COMMIT)
+    append(lake, "clicks", 0, 1)
+    assert [batch for _, batch in query.run()] == [[("clicks", 0, offset) for offset in range(5)], [("clicks", 0, 6)]]
+
+
 def test_records_that_were_removed_before_they_were_read(stream: Callable[..., Stream], lake: WrittenLake) -> None:
     lake.create("clicks")
     append(lake, "clicks", 0, 10)

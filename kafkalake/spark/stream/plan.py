@@ -6,9 +6,10 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kafkalake.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kafkalake.errors import OffsetNotAvailableError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.reader.bounds import begin_read
+from kafkalake.reader.partition_edges import PartitionBounds
 from kafkalake.reader.plan import SegmentSlice, plan_slices
 from kafkalake.reader.positions import Positions, TopicIds, is_another
 from kafkalake.reader.predicate import Selection
@@ -55,8 +56,8 @@ def batch_partitions(
     """Return the partitions with records from `start` to `end`, and exactly those records.
 
     A partition absent from `start` begins at 0, and so does one whose topic id at `end` differs from that at `start`.
-    Raise `OffsetOutOfRangeError` if some of them are no longer available, unless `failOnDataLoss` is false, and the errors of
-    `take_snapshot`.
+    Raise `OffsetOutOfRangeError` if some of them are no longer available, unless `failOnDataLoss` is false,
+    `OffsetNotAvailableError` if they cannot be read yet, and the errors of `take_snapshot`.
     """
     known = end_ids or {}
     anew = {topic for topic, topic_id in known.items() if is_another(topic, topic_id, start_ids or {})}
@@ -74,17 +75,35 @@ def batch_partitions(
         elif is_another(partition[0], snapshot.topic_id, known):
             _lost(partition, "its topic was deleted and created again since the batch was planned", options)
         else:
+            if stop > snapshot.end_offset:
+                _check_end(partition, stop, snapshot.end_offset, options, tables)
             pieces.append(_within(snapshot, first, stop, options))
     return pieces
+
+
+def _check_end(
+    partition: TopicPartition, stop: int, readable_end: int, options: ReadOptions, tables: DeltaMetadataStore
+) -> None:
+    """Raise `OffsetNotAvailableError` if the offsets up to `stop` are in the log, and not readable yet: none is lost."""
+    edge = PartitionBounds(_of_partitions(options, [partition]), tables).look()[partition]
+    if stop <= edge.log_end:
+        raise OffsetNotAvailableError(
+            f"{partition[0]}-{partition[1]}: the batch ends at offset {stop}, and {options.isolation} reads up to {readable_end} "
+            "now: a transaction is open there, or was when the batch was planned; start the stream again once it has ended"
+        )
+
+
+def _of_partitions(options: ReadOptions, partitions: Sequence[TopicPartition]) -> ReadOptions:
+    assigned: dict[str, tuple[int, ...]] = {}
+    for topic, partition in partitions:
+        assigned[topic] = (*assigned.get(topic, ()), partition)
+    return replace(options, topics=None, pattern=None, assigned=assigned)
 
 
 def _snapshots(
     options: ReadOptions, partitions: Sequence[TopicPartition], tables: DeltaMetadataStore
 ) -> Sequence[PartitionSnapshot]:
-    assigned: dict[str, tuple[int, ...]] = {}
-    for topic, partition in partitions:
-        assigned[topic] = (*assigned.get(topic, ()), partition)
-    exact = replace(options, topics=None, pattern=None, assigned=assigned)
+    exact = _of_partitions(options, partitions)
     try:
         return take_snapshot(exact, tables).partitions
     except UnknownTopicOrPartitionError:
