@@ -25,7 +25,7 @@ from kafkalake.record.layout import VALUE_COLUMN
 from kafkalake.record.message import OK, check_frame
 from kafkalake.record.message_set import scan, to_arrow
 from kafkalake.record.schema import PREAMBLE
-from kafkalake.spark.sink.staged_rows import RowStager
+from kafkalake.spark.sink.staged_rows import RowStager, first_partition
 from kafkalake.spark.sink.write_target import BATCH_BYTES
 from kafkalake.storage.staged_file import StagedReader, StagedWriter
 from kafkalake.storage.staging import remove_directory, staging_path
@@ -66,8 +66,8 @@ def messages(path: Path) -> Messages:
     return found
 
 
-def staged_by_jvm(broker: Kafkalake, rows: DataFrame, topic: str | None, **options: str) -> Messages:
-    """Write the rows with a broker that does not get the request to append them, and return what is staged then."""
+def staged_by_jvm(broker: Kafkalake, rows: DataFrame, topic: str | None, **options: str) -> tuple[str, Messages]:
+    """Write the rows with a broker that does not get the request to append them; the directory and what is staged in it."""
     with Door(broker, forwards_append=False) as door:
         writer = rows.coalesce(1).write.format("kafkalake").option("lake", str(broker.lake)).mode("append")
         writer = (
@@ -79,7 +79,7 @@ def staged_by_jvm(broker: Kafkalake, rows: DataFrame, topic: str | None, **optio
     (path,) = directory.glob("*.arrow")
     found = messages(path)
     remove_directory(directory)
-    return found
+    return directory.name, found
 
 
 def values(found: Messages) -> list[bytes | None]:
@@ -89,10 +89,13 @@ def values(found: Messages) -> list[bytes | None]:
     return list(to_arrow(scan(data, 0, len(data)).messages, VALUE_COLUMN).column("value").to_pylist())
 
 
-def staged_by_python(broker: Kafkalake, rows: DataFrame, topic: str | None, path: Path, *topics: str) -> Messages:
+def staged_by_python(
+    broker: Kafkalake, rows: DataFrame, topic: str | None, directory: str, path: Path, *topics: str
+) -> Messages:
+    """As the first task of a write with that directory."""
     described = describe(broker, *topics)
     with StagedWriter(str(path)) as writer:
-        stager = RowStager(writer, targets(described), topic, described["bytes_max"], 0)
+        stager = RowStager(writer, targets(described), topic, described["bytes_max"], first_partition(directory, 0))
         for batch in rows.coalesce(1).toArrow().to_batches():
             stager.add(batch)
         stager.finish()
@@ -126,12 +129,12 @@ def test_the_bytes_are_those_of_python(spark: SparkSession, broker: Kafkalake, t
     # With a column `topic`, and no topic named, the broker describes all; Python is to number them in the same order.
     everything = ask_once(addresses(broker), {"ask": "describe", "topics": None}, 30)
     every = [topic["name"] for topic in everything["topics"]]
-    found = staged_by_jvm(broker, rows, None)
-    expected = staged_by_python(broker, rows, None, tmp_path / "all.arrow", *every)
+    directory, found = staged_by_jvm(broker, rows, None)
+    expected = staged_by_python(broker, rows, None, directory, tmp_path / "all.arrow", *every)
     assert found == expected
     assert max(len(of_partition) for of_partition in found.values()) > 1, "batches are cut"
-    of_one = staged_by_jvm(broker, rows, topics[0])
-    assert of_one == staged_by_python(broker, rows, topics[0], tmp_path / "one.arrow", topics[0])
+    directory, of_one = staged_by_jvm(broker, rows, topics[0])
+    assert of_one == staged_by_python(broker, rows, topics[0], directory, tmp_path / "one.arrow", topics[0])
     assert len(of_one) == 5
 
 
@@ -141,8 +144,8 @@ def test_records_without_a_key_fill_one_partition_after_another(
     topic = topic_name("sticky")
     create_topic(broker, topic, partitions=3)
     rows = spark.range(5_000).selectExpr("REPEAT('x', 1000) AS value", "TIMESTAMP_MILLIS(id) AS timestamp")
-    found = staged_by_jvm(broker, rows, topic)
-    assert found == staged_by_python(broker, rows, topic, tmp_path / "sticky.arrow", topic)
+    directory, found = staged_by_jvm(broker, rows, topic)
+    assert found == staged_by_python(broker, rows, topic, directory, tmp_path / "sticky.arrow", topic)
     assert sorted(found) == [(0, 0), (0, 1), (0, 2)]
     assert max(len(message) for of_partition in found.values() for message in of_partition) < BATCH_BYTES * 1.2
 
@@ -179,7 +182,7 @@ def test_values_made_of_fields_have_the_text_of_python(
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         frame = spark.createDataFrame(table).withColumn("l", functions.col("l").cast("TIMESTAMP_NTZ"))
-        found = staged_by_jvm(broker, frame, fields_topic, valueSchema="any of the columns")
+        _, found = staged_by_jvm(broker, frame, fields_topic, valueSchema="any of the columns")
         (batch,) = frame.coalesce(1).toArrow().combine_chunks().to_batches()
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(utc))

@@ -14,7 +14,7 @@ from kafka.partitioner.default import murmur2
 from record_batches import arrow_rows
 
 from kafkalake.errors import ConfigurationError, KafkaLakeError
-from kafkalake.spark.sink.staged_rows import RowStager
+from kafkalake.spark.sink.staged_rows import RowStager, first_partition
 from kafkalake.spark.sink.write_target import BATCH_BYTES, BATCH_OVERHEAD_BYTES, Target, check_columns, check_fields
 from kafkalake.storage.staged_file import StagedReader, StagedWriter
 
@@ -70,6 +70,15 @@ def test_keys_go_where_javas_producer_puts_them_in_order(
             key = keys[int(row[2])]
             assert row[1] == key
             assert key is None or (murmur2(key) & 0x7FFFFFFF) % partitions == number
+
+
+def test_small_writes_spread_and_the_attempts_of_a_task_agree(tmp_path: Path) -> None:
+    table = rows(value=pa.array([b"x"], pa.binary()))
+    firsts = [first_partition(f"query-1-{batch}", task) for batch in range(8) for task in (0, 0, 1)]
+    used = [list(staged(tmp_path / "task.arrow", [table], first=first)) for first in firsts]
+    assert used[::3] == used[1::3]
+    assert all((first[0][1] + 1) % 4 == then[0][1] for first, then in zip(used[::3], used[2::3], strict=True))
+    assert sorted(partition for ((_, partition),) in used[::3]) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_records_without_a_key_fill_one_partition_after_another(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from kafka_reference import Kafkalake, create_topic, topic_name
 from planning_process import kill_planner
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -234,6 +235,25 @@ def test_partitions_and_topics_that_come_are_read_from_their_beginning(
         running.stop()
     expected = [("clicks-a", 0, 5), *(("clicks-a", 1, i) for i in range(3)), ("clicks-b", 0, 0), ("clicks-b", 0, 1)]
     assert rows() == expected
+
+
+def test_small_batches_of_records_without_a_key_spread_over_the_partitions(
+    spark: SparkSession, broker: Kafkalake, tmp_path: Path
+) -> None:
+    source, views = topic_name("clicks"), topic_name("views")
+    create_topic(broker, source)
+    create_topic(broker, views, partitions=4)
+    lake = str(broker.lake)
+    spark.range(8).selectExpr("'x' AS value").coalesce(1).write.format("kafkalake").option("lake", lake).mode(
+        "append"
+    ).save(source)
+    options = {"lake": lake, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "1"}
+    rows = spark.readStream.format("kafkalake").options(**options).load(source).select("value")
+    writer = rows.writeStream.format("kafkalake").option("lake", lake).option("topic", views)
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    assert query.awaitTermination(TIMEOUT_S)
+    written = spark.read.format("kafkalake").option("lake", lake).load(views)
+    assert sorted(row.partition for row in written.collect()) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_no_batch_passes_an_open_transaction(stream: Callable[..., Stream], lake: WrittenLake) -> None:

@@ -65,7 +65,7 @@ class Sink:
 
     def stage(self, rows: Iterator[pa.RecordBatch], directory: str, query: str | None = None) -> Staged:
         """Write this task's rows into its own file. Raise `KafkaLakeError` with one sentence if they are invalid or this fails."""
-        from kafkalake.spark.sink.staged_rows import RowStager
+        from kafkalake.spark.sink.staged_rows import RowStager, first_partition
         from kafkalake.storage.staged_file import StagedWriter
 
         load_compiled_code()
@@ -80,7 +80,8 @@ class Sink:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with StagedWriter(str(path)) as writer:
-                stager = RowStager(writer, self.write.targets, options.topic, self.write.staged_bytes_max, number)
+                begins_with = first_partition(directory, number)
+                stager = RowStager(writer, self.write.targets, options.topic, self.write.staged_bytes_max, begins_with)
                 for batch in chain((first,), rows):
                     stager.add(self._records(batch))
                 stager.finish()

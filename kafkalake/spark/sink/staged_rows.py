@@ -8,6 +8,7 @@ another, a batch each. Independent of Spark.
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -33,6 +34,14 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 
+def first_partition(directory: str, task: int) -> int:
+    """Return where a task begins with records without a key, to be taken modulo their topic's partitions.
+
+    directory: the name of the write's, so that small writes spread over the partitions, while all attempts of a task agree.
+    """
+    return zlib.crc32(directory.encode()) + task
+
+
 @dataclass(slots=True, eq=False)
 class _Pile:
     """Rows buffered for one partition."""
@@ -45,7 +54,7 @@ class RowStager:
     """Stages the rows of one task. Call `add` with each batch of rows, then `finish`.
 
     targets: the available topics. topic: the topic of all rows, or None to use the column `topic`. bytes_max: limit of the bytes
-    that the task may stage. first: number of the task, so that tasks start at different partitions for records without a key.
+    that the task may stage. first: the partition that records without a key begin with (`first_partition`).
     """
 
     def __init__(

@@ -1,11 +1,13 @@
 package io.kafkalake.spark;
 
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.zip.CRC32;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -37,15 +39,22 @@ final class RowStager {
     }
   }
 
-  /** @param task its number, so that tasks begin with different partitions for records without a key */
-  RowStager(WritePlan plan, StagedFileWriter file, int task) {
+  /** @param first the partition, in number of batches, that records without a key begin with */
+  RowStager(WritePlan plan, StagedFileWriter file, long first) {
     this.plan = plan;
     this.file = file;
     record = new RowRecord(plan);
     for (WritePlan.Topic topic : plan.topics()) {
-      topics.put(UTF8String.fromString(topic.name()), new Destination(topic, (long) task * plan.batchBytes()));
+      topics.put(UTF8String.fromString(topic.name()), new Destination(topic, first * plan.batchBytes()));
     }
     onlyTopic = plan.topic() == null ? null : topics.get(UTF8String.fromString(plan.topic()));
+  }
+
+  /** Where a task begins: all its attempts with the same partition, other tasks and writes with others, so that small ones spread. */
+  static long first(String directory, int task) {
+    CRC32 checksum = new CRC32();
+    checksum.update(directory.getBytes(StandardCharsets.UTF_8));
+    return checksum.getValue() + task;
   }
 
   /** Throws `StagingException` where the row is no record of its topic. */

@@ -17,14 +17,14 @@ import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory
 final class StagingWriter implements DataWriter<InternalRow> {
   private final WritePlan plan;
   private final Path path;
-  private final int task;
+  private final long first;
   private StagedFileWriter file;
   private RowStager stager;
   private boolean isDone;
 
   private StagingWriter(WritePlan plan, String directory, int task) {
     this.plan = plan;
-    this.task = task;
+    first = RowStager.first(directory, task);
     String name = String.format("task-%06d-%s.arrow", task, UUID.randomUUID().toString().replace("-", ""));
     path = SegmentPath.of(plan.staging()).resolve(directory).resolve(name);
   }
@@ -54,7 +54,7 @@ final class StagingWriter implements DataWriter<InternalRow> {
     try {
       if (stager == null) {
         file = new StagedFileWriter(path, plan);
-        stager = new RowStager(plan, file, task);
+        stager = new RowStager(plan, file, first);
       }
       stager.add(row);
     } catch (IOException error) {
