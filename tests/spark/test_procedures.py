@@ -106,6 +106,11 @@ def test_offsets_are_reset_as_by_kafkas_tool(sql: Statement, broker: Kafkalake, 
     assert reset("1000000", ", partition => 1") == [11]
     assert committed() == [4, 11]
     assert reset("2020-01-01 00:00:00") == committed() == [0, 0]
+    for before_1970 in ("1969-12-31 23:59:59.999", "1969-12-31 23:59:59.998", "0001-01-01 00:00:00"):
+        assert reset("2100-01-01 00:00:00") == committed() == [11, 11]
+        assert reset(before_1970) == committed() == [0, 0]
+    assert reset("9" * 30) == committed() == [11, 11]
+    assert reset("-1") == committed() == [0, 0], "moved to the first offset, as every offset below it"
     assert reset("2100-01-01 00:00:00") == committed() == [11, 11]
     assert reset("earliest") == committed() == [0, 0]
     assert "an offset, or a time" in refused(

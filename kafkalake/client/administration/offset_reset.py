@@ -28,7 +28,12 @@ class PartitionOffsets:
         return cls(begins, ends)
 
     def at_time(self, admin: Admin, timestamp_ms: int) -> dict[TopicPartition, int]:
-        """Return the offset of the first record at or after a time, or the end where there is none."""
+        """Return the offset of the first record at or after a time, or the end where there is none.
+
+        A time before 1970 is the beginning: Kafka takes no negative timestamps, of which -1 would be the end.
+        """
+        if timestamp_ms < 0:
+            return self.begins
         found = places(admin, self.ends, timestamp_ms)
         return {at: found[at] if found.get(at, -1) >= 0 else end for at, end in self.ends.items()}
 

@@ -159,7 +159,7 @@ def _reset_offsets(question: Question) -> Rows:
             reset = offsets.begins
         elif to == "latest":
             reset = offsets.ends
-        elif re.fullmatch(r"\d+", to):
+        elif re.fullmatch(r"-?\d{1,1000}", to):
             reset = offsets.within(dict.fromkeys(partitions, int(to)))
         else:
             reset = offsets.at_time(admin, _time(to, question["time_zone"]))
