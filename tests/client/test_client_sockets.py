@@ -6,7 +6,7 @@ import contextlib
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -42,18 +42,22 @@ def test_an_address_of_a_family_that_the_system_lacks_is_passed_over(
 
 
 @contextlib.contextmanager
-def few_descriptors(number: int) -> Iterator[None]:
-    """Let the process have so many descriptors left."""
+def few_descriptors(number: int) -> Iterator[Callable[[], None]]:
+    """Let the process have so many descriptors left. Yield what takes all that are left, and what others have closed meanwhile."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = [os.dup(0)]
     resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 20, limits[1]))
-    try:
+
+    def take_all() -> None:
         with contextlib.suppress(OSError):
             while True:
                 taken.append(os.dup(0))
+
+    try:
+        take_all()
         for _ in range(number):
             os.close(taken.pop())
-        yield
+        yield take_all
     finally:
         for each in taken:
             os.close(each)
@@ -67,10 +71,12 @@ def test_clients_go_on_after_there_was_no_descriptor_for_a_connection(_shared_ka
         consumer = clients.enter_context(kafkalake.Consumer(settings, auto_offset_reset="earliest"))
         admin.create_topic(topic, partitions=1)
         consumer.assign([(topic, 0)])
-        with few_descriptors(3):  # those of a producer without a connection
+        with few_descriptors(3) as take_all:  # those of a producer without a connection
             producer = clients.enter_context(kafkalake.Producer(settings, max_block_ms=200))
             for _ in range(2):  # once, and again
+                take_all()
                 assert consumer.poll(0.2) == []
+                take_all()
                 with pytest.raises((ClientTimeoutError, BrokerUnavailableError)):
                     producer.partitions_for(topic)
 
