@@ -80,6 +80,7 @@ def test_a_transaction_over_all_brokers(cluster: Cluster, spread: str, kind: typ
         assert [each.value for each in found] == [b"commit"]
 
 
+@pytest.mark.long  # a fresh machine compiles the client for a minute
 def test_franz_go_reaches_all_brokers_and_takes_them_for_those_of_apache_kafka(
     three_brokers: Clusters, spread: str
 ) -> None:
@@ -153,7 +154,7 @@ def franz_go(servers: str, topic: str, directory: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    "write", [java, franz_go, *(pytest.param(each, marks=pytest.mark.long) for each in (librdkafka, kafka_python))]
+    "write", [java, *(pytest.param(each, marks=pytest.mark.long) for each in (franz_go, librdkafka, kafka_python))]
 )
 def test_a_client_writes_on_when_a_leader_is_killed(
     cluster: Cluster, spread: str, write: Callable[[str, str, Path], list[bytes]], tmp_path: Path
