@@ -17,15 +17,13 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic
 
+from kafkalake.run_blocking import Steps, take_all
 from kafkalake.topic_partition import PartitionId, TopicId
-
-T = TypeVar("T")
-Steps: TypeAlias = Generator[None, None, T]
 
 
 @dataclass(frozen=True)
@@ -59,16 +57,6 @@ def assign_uniform(
 ) -> dict[str, frozenset[PartitionId[TopicId]]]:
     """Assign as evenly as the subscriptions allow, keeping previous assignments."""
     return take_all(uniform_in_steps(members, partitions))
-
-
-def take_all(steps: Steps[T]) -> T:
-    """Take all steps at once, and return what they return."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
 
 
 def range_in_steps(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Generator
+from typing import Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
+"""Work that yields where other work may have its turn, and returns its result."""
 
 TURN_NS = 5_000_000
 """For how long work may hold the event loop before other work has its turn."""
@@ -15,3 +17,13 @@ class RunBlocking(Protocol):
     """Run `work` in a thread of an executor; what it returns or raises is the awaited result."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+def take_all(steps: Steps[T]) -> T:
+    """Take all steps at once, and return what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result

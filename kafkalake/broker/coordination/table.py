@@ -16,6 +16,7 @@ from kafkalake.broker.coordination.automata import MachineSlot
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import journal_partition
 from kafkalake.errors import CoordinatorLoadInProgressError, InvalidRequestError, NotCoordinatorError
+from kafkalake.run_blocking import take_all
 
 NAME_BYTES_MAX = 32_000
 """Maximum length of names in journal records, which have an int16 length. Member ids are a name and 37 more bytes."""
@@ -245,13 +246,7 @@ class JournaledTable(Generic[E, C]):
 
         Those of a partition that is loading stay, and those of one led elsewhere are left to its leader.
         """
-        steps = self.collect_changes()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as stop:
-                changes: Changes[C] = stop.value
-                return changes
+        return take_all(self.collect_changes())
 
     def collect_changes(self) -> Generator[None, None, Changes[C]]:
         """Return the same in turns: each partition as of its own moment, with its position then.

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from kafkalake import assignment
-from kafkalake.assignment import Steps, range_in_steps, uniform_in_steps
+from kafkalake.assignment import range_in_steps, uniform_in_steps
+from kafkalake.run_blocking import Steps
 from kafkalake.topic_partition import PartitionId
 
 Assignment: TypeAlias = frozenset[PartitionId[uuid.UUID]]

@@ -16,7 +16,6 @@ import logging
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 
-from kafkalake.assignment import Steps
 from kafkalake.broker.coordination.decisions import Append, CancelTimer, Decision, ErrorClass, Reply, SetTimer
 from kafkalake.broker.groups.assignors import NOTHING, Assignment
 from kafkalake.broker.groups.consumer_checks import admitted, check_holder, check_regexes, check_request, updated
@@ -61,7 +60,7 @@ from kafkalake.errors import (
     KafkaError,
     UnknownMemberIdError,
 )
-from kafkalake.run_blocking import TURN_NS
+from kafkalake.run_blocking import TURN_NS, Steps
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kafkalake.assignment import Steps
 from kafkalake.broker.coordination.decisions import CancelTimer, Decision, Reply, SetTimer
 from kafkalake.broker.coordination.table import MetadataMemory
 from kafkalake.broker.groups.assignors import NOTHING
@@ -40,7 +39,7 @@ from kafkalake.errors import (
     UnknownMemberIdError,
     UnsupportedVersionError,
 )
-from kafkalake.run_blocking import TURN_NS
+from kafkalake.run_blocking import TURN_NS, Steps
 
 STEPS_TIMER = ("steps", "")
 """Name of the timer after which the change that is being made goes on."""

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from kafkalake.assignment import Steps, take_all
 from kafkalake.broker.coordination.patterns import matching
 from kafkalake.broker.groups.assignors import ASSIGNORS, NOTHING, Assignment, Subscriber
 from kafkalake.broker.groups.consumer_records import Subscription
 from kafkalake.broker.groups.consumer_topics import Topics
+from kafkalake.run_blocking import Steps, take_all
 
 TopicsRead: TypeAlias = dict[tuple[tuple[str, ...], str | None], frozenset[str]]
 """The topics and the regular expression of a subscription -> the topic names that it reads. Most members have equal ones."""
