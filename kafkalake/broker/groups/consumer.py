@@ -111,7 +111,6 @@ class ConsumerGroup(ClassicMembers):
         try:
             change = making.go_on(self._clock)
         except Exception as error:
-            self._metadata_is_stale = True
             if not isinstance(error, KafkaError):
                 logger.exception("heartbeat not processed group=%s", self.group_id)
             self._reply(making.waiter, refusal(error))
@@ -162,9 +161,13 @@ class ConsumerGroup(ClassicMembers):
             records.append(SubscriptionRecord(self.group_id, request.member_id, subscription))
             subscriptions = {one: value for one, value in subscriptions.items() if one != replaced}
             subscriptions[request.member_id] = subscription
-        targets, target_epoch = yield from self._retarget(
-            before, subscription, subscriptions, replaced, request.member_id, records
-        )
+        try:
+            targets, target_epoch = yield from self._retarget(
+                before, subscription, subscriptions, replaced, request.member_id, records
+            )
+        except Exception:
+            self._metadata_is_stale = True  # what it has found of the topics is not written
+            raise
 
         def is_free(partition: object) -> bool:
             owner = state.owner(partition)  # type: ignore[arg-type]

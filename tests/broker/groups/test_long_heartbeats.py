@@ -9,7 +9,12 @@ from broker.groups.consumer_worlds import REBALANCE_MS, OurGroup
 from manual_clock import ManualClock
 
 from kafkalake.broker.groups.consumer_requests import LEAVE_EPOCH, HeartbeatRequest
-from kafkalake.errors import GroupIdNotFoundError, NotCoordinatorError
+from kafkalake.errors import (
+    CoordinatorNotAvailableError,
+    GroupIdNotFoundError,
+    NotCoordinatorError,
+    UnknownMemberIdError,
+)
 
 TOPICS = {f"t{n}": 4 for n in range(60)}
 MEMBERS = 40
@@ -142,3 +147,27 @@ def test_a_group_that_ends_meanwhile_answers_and_goes_on_no_more(error: type[Not
     looks, written = clock.looks, len(w.journal)
     w.advance(1_000)
     assert (clock.looks, len(w.journal)) == (looks, written) and not w.timers
+
+
+def test_a_refused_heartbeat_makes_no_work_for_the_next_one() -> None:
+    w, clock = busy_group(SUBSCRIPTIONS["different topics"])
+
+    def looks_of_a_beat() -> int:
+        looks = clock.looks
+        number = w.send(HeartbeatRequest("m0", w.group.state.current("m0").epoch))
+        assert w.replies[number].error is None
+        return clock.looks - looks
+
+    alone = looks_of_a_beat()
+    assert w.replies[w.send(HeartbeatRequest("unknown", 1))].error is UnknownMemberIdError
+    assert looks_of_a_beat() <= alone
+
+
+def test_topics_that_have_changed_before_a_join_that_is_refused_are_found_by_the_next_heartbeat() -> None:
+    w = OurGroup({"t0": 4}, group_coordinator_metadata_max_bytes=1_048_576)
+    assert w.replies[w.send(joining("m0", "t0"))].error is None
+    w.topics = {**w.topics, "t0": w.topics["t0"]._replace(partitions=5_000)}
+    w.group.topics_changed()
+    assert w.replies[w.send(joining("m1", "t0"))].error is CoordinatorNotAvailableError
+    assert w.replies[w.send(HeartbeatRequest("m0", 1))].member_epoch == 2
+    assert len(w.group.state.targets["m0"]) == 5_000
