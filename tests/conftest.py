@@ -43,8 +43,10 @@ BROKERS_OF_TEST = pytest.StashKey[list[BrokerProcess]]()
 
 # Fixtures that are costly to start: the tests that use one stay on one worker.
 ONE_WORKER = ("spark", "kafka_reference", "three_brokers")
-OF_GROUP: dict[str, Sequence[ApacheKafka | Cluster]] = {}
-"""The brokers of such a fixture, which end behind the group's last test: an idle Apache Kafka takes a twentieth of a core."""
+SHARED_BROKERS: dict[str, Sequence[ApacheKafka | Kafkalake | Cluster]] = {}
+"""The brokers that tests of a worker share, by their fixture. Those of a group end behind its last test: an idle Apache Kafka takes
+a twentieth of a core.
+"""
 
 register_profiles()
 for of in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):  # Spark's drivers; its standalone masters and workers
@@ -116,9 +118,9 @@ def group_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Start the brokers of a group that has ended for a test of another group that shares them."""
-    for name in tiers.fixtures_of(item) & OF_GROUP.keys():
-        for each in OF_GROUP[name]:
+    """Start the shared brokers of a test again that an earlier one has killed or stopped, or that ended behind their group."""
+    for name in tiers.fixtures_of(item) & SHARED_BROKERS.keys():
+        for each in SHARED_BROKERS[name]:
             if not each.is_running():
                 each.kill()
                 each.start()
@@ -129,8 +131,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Kill the brokers of a group behind its last test."""
     yield
     group, following = (each and each.get_closest_marker("xdist_group") for each in (item, nextitem))
-    if group and group.args[0] in OF_GROUP and (following is None or following.args != group.args):
-        for each in OF_GROUP[group.args[0]]:
+    if group and group.args[0] in SHARED_BROKERS and (following is None or following.args != group.args):
+        for each in SHARED_BROKERS[group.args[0]]:
             each.kill()
 
 
@@ -164,13 +166,14 @@ def show_on_failure(request: pytest.FixtureRequest, broker: BrokerProcess) -> No
 def kafka_reference() -> Iterator[ApacheKafka]:
     """A running Apache Kafka 4.1.1 that all tests of this worker share."""
     with ApacheKafka() as broker:
-        OF_GROUP["kafka_reference"] = [broker]
+        SHARED_BROKERS["kafka_reference"] = [broker]
         yield broker
 
 
 @pytest.fixture(scope="session")
 def _shared_kafkalake() -> Iterator[Kafkalake]:
     with Kafkalake() as broker:
+        SHARED_BROKERS["_shared_kafkalake"] = [broker]
         yield broker
 
 
@@ -179,7 +182,7 @@ def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters
     """Three brokers of each kind, which all tests of this worker share. A test leaves them running, and no groups behind."""
     directory = tmp_path_factory.mktemp("clusters")
     with kafka_cluster(directory) as apache_kafka, kafkalake_cluster(directory) as kafkalake:
-        OF_GROUP["three_brokers"] = [apache_kafka, kafkalake]
+        SHARED_BROKERS["three_brokers"] = [apache_kafka, kafkalake]
         yield Clusters(apache_kafka, kafkalake)
 
 
@@ -222,9 +225,6 @@ def any_broker(request: pytest.FixtureRequest) -> BrokerProcess:
         "_shared_kafkalake" if request.param == "kafkalake" else "kafka_reference"
     )
     show_on_failure(request, broker)
-    if not broker.is_running():
-        broker.kill()
-        broker.start()
     return broker
 
 

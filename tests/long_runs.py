@@ -2,7 +2,7 @@
 
 Cases like others, tests of minutes (`@pytest.mark.long`), and the clients' tests on Apache Kafka, which show that a test is right,
 as `@pytest.mark.long("apache-kafka")` says of one elsewhere. What stays in a run of all tests has half an hour on two cores.
-The tests that compare both brokers (`tests/contract`, and what is in `tests/broker` as Kafka does it) always run on both.
+The other tests that compare both brokers (`tests/contract`, and what is in `tests/broker` as Kafka does it) always run on both.
 """
 
 from __future__ import annotations
