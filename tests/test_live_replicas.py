@@ -184,6 +184,34 @@ def test_what_the_last_leader_acknowledged_is_read_while_the_next_one_has_not_be
     log.close()
 
 
+def test_a_leader_whose_state_knows_nothing_of_its_last_records_is_waited_for(lake: ReplicatedLake) -> None:
+    """A follower appends records, and its `state` does not say so until its watermark moves."""
+    log = lake.open_replica(1, "clicks")
+    log.append([record_batch([(1_000, None, b"30", []), (1_000, None, b"31", [])])], 0)
+    lake.append_values("clicks", 0, [b"30", b"31"])
+    epoch = lake.elect("clicks", 1)
+    began = threading.Timer(0.05, lambda: log.take_over(epoch))
+    began.start()
+    assert live(lake).broker_id == 1
+    assert values(lake) == numbers(32)
+    began.join()
+    log.close()
+
+
+def test_a_leader_that_does_not_begin_is_not_waited_for_longer(lake: ReplicatedLake, _impatient: None) -> None:
+    log = lake.open_replica(1, "clicks")
+    log.append([record_batch([(1_000, None, b"30", []), (1_000, None, b"31", [])])], 0)
+    lake.append_values("clicks", 0, [b"30", b"31"])
+    lake.elect("clicks", 1)
+    assert live(lake).broker_id == 0
+    assert values(lake) == numbers(32)
+    lake.close()
+    shutil.rmtree(lake.directory("clicks"))
+    assert live(lake).broker_id == 1
+    assert values(lake) == numbers(30), "published"
+    log.close()
+
+
 def test_a_watermark_that_may_lag_is_waited_for(lake: ReplicatedLake) -> None:
     epoch = lake.elect("clicks", 1)
     lagging = {"leader_epoch": epoch, "high_watermark": 25, "last_stable_offset": 25, "takeover_offset": 30}

@@ -7,8 +7,9 @@ Every reader and job that has no broker to ask looks here. The table `cluster` h
     2. read the leader's `state`                 it has every acknowledged record, or the leader has just begun
     3. look for a newer version                  another leader since: again from 1
 
-A leader that has just begun, or whose directory is not there or has no valid `state`, is waited for, at most `_PATIENCE_S` for all
-partitions together. After that the largest watermark that is known counts, of all replicas and of Delta.
+A leader that has not begun or has just begun, or whose directory is not there or has no valid `state`, is waited for, at most
+`_PATIENCE_S` for all partitions together. After that the largest watermark that is known counts, of all replicas and of Delta. The
+leader's log is read if it has begun, otherwise the one whose `state` has the largest watermark.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from kafkalake.metadata import paths
 from kafkalake.metadata.catalog import directories_of, partitions_by_id, registration_of
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow, TopicRow
 from kafkalake.reader.read_options import READ_COMMITTED
-from kafkalake.reader.watermarks import is_settled, watermark_limit, with_known_watermarks
+from kafkalake.reader.watermarks import has_begun, is_settled, watermark_limit, with_known_watermarks
 from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.partition_metadata import read_topic_id
 from kafkalake.storage.segment_names import file_name
@@ -136,10 +137,11 @@ class LivePartitions:
             states = {each: read_state(where) for each, where in replicas.items() if _is_of(where, topic)}
         if not states:
             return nothing, registration.leader == NO_LEADER or row is None or row.log_end_offset == 0
-        read = leader if leading is not None else max(states, key=lambda each: states[each].high_watermark)
-        limit = watermark_limit(states[read], registration, leads=read == leader)
+        leads = leading is not None and has_begun(leading, registration)
+        read = leader if leads else max(states, key=lambda each: (states[each].high_watermark, each == leader))
+        limit = watermark_limit(states[read], registration, leads=leads)
         state = with_known_watermarks(states[read], [*states.values(), *([] if row is None else [row])], limit)
-        is_true = leader == NO_LEADER or (read == leader and state.high_watermark == limit)
+        is_true = leader == NO_LEADER or (leads and state.high_watermark == limit)
         return _at(nothing, read, state), is_true
 
     def _replicas(self, topic: TopicRow, number: int, registration: PartitionRegistration) -> dict[int, Path]:
