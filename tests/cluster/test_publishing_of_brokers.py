@@ -173,17 +173,23 @@ def test_each_table_is_committed_once_an_interval_under_load_and_not_at_all_with
     load = TransactionLoad(servers_of(brokers), topic, PARTITIONS, producers=3)
     before = {name: len(commit_times(lake, name)) for name in TABLES}
     began_ms = time.time_ns() // 1_000_000
+
+    def commits() -> dict[str, int]:
+        return {name: len(commit_times(lake, name)) - before[name] for name in TABLES}
+
     load.start()
     for number in range(3):
         produce(brokers[number], topic, numbers(500))
         consume(brokers[number], topic, 50, f"{topic}-{number}")
+    goes_on(load)
     wait_until(lambda: time.time_ns() // 1_000_000 - began_ms > 10 * INTERVAL_MS)
     load.stop()
     wait_until_published(brokers, topic)
-    counts = {name: len(commit_times(lake, name)) - before[name] for name in TABLES}
+    shown = (paths.PARTITIONS, paths.TRANSACTIONS, paths.GROUP_OFFSETS)
+    wait_until(lambda: all(commits()[name] for name in shown), commits, timeout_s=TIMEOUT_S)
+    counts = commits()
     ended_ms = time.time_ns() // 1_000_000
     assert all(count <= (ended_ms - began_ms) / INTERVAL_MS + 2 for count in counts.values()), counts
-    assert all(counts[name] > 0 for name in (paths.PARTITIONS, paths.TRANSACTIONS, paths.GROUP_OFFSETS)), counts
     idle = [len(commit_times(lake, name)) for name in TABLES]
 
     def is_idle() -> bool:
