@@ -105,9 +105,12 @@ def was_clean(
 
     previous_epoch: the epoch that the broker noted when it had closed its logs in order, `NO_EPOCH` if it had not. is_cut: its
     recovery removed bytes. After an end without order nothing is lost if the machine's memory survived it and nothing was cut.
+    The last incarnation has taken an earlier note away, so one that is still there is in a directory of before.
     """
     if known is None or previous_epoch == known.epoch:
         return True
+    if previous_epoch != NO_EPOCH:
+        return False
     return bool(broker.boot_id) and broker.boot_id == known.boot_id and not is_cut
 
 

@@ -12,7 +12,7 @@ from cluster_images import TOPIC, check_next, cluster, incarnation, only, partit
 
 from kafkalake.cluster.controller_election import electors
 from kafkalake.cluster.election import ElectionRules
-from kafkalake.cluster.image import ClusterImage, ControllerRegistration, PartitionRegistration
+from kafkalake.cluster.image import NO_LEADER, ClusterImage, ControllerRegistration, PartitionRegistration
 from kafkalake.cluster.quorum import observers, voters
 from kafkalake.cluster.registration import (
     NO_EPOCH,
@@ -121,6 +121,7 @@ def test_an_incarnation_that_ended_unfenced_is_replaced_at_one_version_whose_epo
         (NO_EPOCH, "other", False, False),
         (NO_EPOCH, "", False, False),
         (19, "other", False, False),  # closed in order, but not by the last incarnation
+        (19, "same", False, False),  # which has taken that note away: the directory is one of before
     ],
 )
 def test_what_a_restarted_broker_may_have_lost(previous_epoch: int, boot_id: str, is_cut: bool, clean: bool) -> None:
@@ -129,6 +130,18 @@ def test_what_a_restarted_broker_may_have_lost(previous_epoch: int, boot_id: str
     assert was_clean(known, again, previous_epoch, is_cut=is_cut) == clean
     assert not was_clean(replace(known, boot_id=""), replace(again, boot_id=""), NO_EPOCH, is_cut=False)
     assert was_clean(None, again, previous_epoch, is_cut=is_cut)
+
+
+@pytest.mark.parametrize(("previous_epoch", "after"), [(20, "2 2/1/- +1+1"), (19, "none 1/-/- +0+1")])
+def test_a_broker_with_a_directory_of_before_leaves_what_another_replica_has_to_that(
+    previous_epoch: int, after: str
+) -> None:
+    before = cluster(partition(NO_LEADER, "12", "2", elr="1"), unfenced="0", fenced="12")
+    known = replace(before.brokers[2], boot_id="same")
+    image = replace(before, brokers={**before.brokers, 2: known})
+    here = incarnation(2, 1, boot_id="same")
+    joined = replace_incarnation(image, here, two, previous_epoch=previous_epoch, is_cut=False)
+    assert text(only(unfence_broker(joined, 2, joined.version, two))) == after
 
 
 Change = Callable[[ClusterImage], ClusterImage]
