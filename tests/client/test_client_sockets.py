@@ -20,6 +20,8 @@ from kafkalake.errors import BrokerUnavailableError
 
 NO_FAMILY = 1_000
 """No family of addresses. To a system without IPv6 that of `::1` is none either, though `localhost` may have it."""
+STANDARD_STREAMS = 3
+"""A limit is on the number of a descriptor, not on how many there are: below this one all are in use."""
 
 
 def test_an_address_of_a_family_that_the_system_lacks_is_passed_over(
@@ -43,25 +45,25 @@ def test_an_address_of_a_family_that_the_system_lacks_is_passed_over(
 
 @contextlib.contextmanager
 def few_descriptors(number: int) -> Iterator[Callable[[], None]]:
-    """Let the process have so many descriptors left. Yield what takes all that are left, and what others have closed meanwhile."""
+    """Let the process have so many descriptors left. Yield what leaves none, whatever others close from then on."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = [os.dup(0)]
     resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 20, limits[1]))
 
-    def take_all() -> None:
+    def leave_none() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (STANDARD_STREAMS, limits[1]))
+
+    try:
         with contextlib.suppress(OSError):
             while True:
                 taken.append(os.dup(0))
-
-    try:
-        take_all()
         for _ in range(number):
             os.close(taken.pop())
-        yield take_all
+        yield leave_none
     finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         for each in taken:
             os.close(each)
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_clients_go_on_after_there_was_no_descriptor_for_a_connection(_shared_kafkalake: Kafkalake, topic: str) -> None:
@@ -71,12 +73,11 @@ def test_clients_go_on_after_there_was_no_descriptor_for_a_connection(_shared_ka
         consumer = clients.enter_context(kafkalake.Consumer(settings, auto_offset_reset="earliest"))
         admin.create_topic(topic, partitions=1)
         consumer.assign([(topic, 0)])
-        with few_descriptors(3) as take_all:  # those of a producer without a connection
+        with few_descriptors(3) as leave_none:  # those of a producer without a connection
             producer = clients.enter_context(kafkalake.Producer(settings, max_block_ms=200))
+            leave_none()
             for _ in range(2):  # once, and again
-                take_all()
                 assert consumer.poll(0.2) == []
-                take_all()
                 with pytest.raises((ClientTimeoutError, BrokerUnavailableError)):
                     producer.partitions_for(topic)
 
