@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import product
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -116,12 +116,15 @@ class ExactlyOnceSink:
         self._consumers: WeakSet[Consumer] = WeakSet()
         self._create(own_table=insert is None)
 
-    def write(self, records: Iterable[DeserializedRecord]) -> int:
+    def write(self, records: Collection[DeserializedRecord]) -> int:
         """Write records in one transaction, in order, without those that were written before. Return how many were written.
 
         Raise what the database or `insert` raises, and `ConcurrentWriterError`: then nothing was written, and the next poll of
-        the consumer returns the records again.
+        the consumer returns the records again. Raise `TypeError` for an iterator: the records behind one that it fails at are
+        not known, and the consumer could not go back to them.
         """
+        if not isinstance(records, Collection):
+            raise TypeError(f"records are a list, as poll returns, not {type(records).__name__}: an iterator can fail halfway")
         wanted = list(records)
         if not wanted:
             return 0

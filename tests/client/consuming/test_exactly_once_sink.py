@@ -75,6 +75,14 @@ def test_what_was_written_before_is_left_out(tmp_path: Path) -> None:
     assert written(path) == [(0, 5), (0, 6), (0, 8), (0, 9), (1, 0)]
 
 
+def test_an_iterator_is_refused_before_a_record_is_taken_from_it(tmp_path: Path) -> None:
+    sink = ExactlyOnceSink(sqlite3.connect(tmp_path / "db"))
+    lazy = iter(records(0))
+    with pytest.raises(TypeError, match="records are a list, as poll returns, not list_iterator"):
+        sink.write(lazy)  # type: ignore[arg-type]
+    assert sink.write(list(lazy)) == 1
+
+
 def test_a_failure_at_any_statement_leaves_nothing_and_the_next_write_all(tmp_path: Path) -> None:
     for fails_at in range(1, 8):
         path = tmp_path / f"db{fails_at}"
