@@ -13,11 +13,13 @@ from kafkalake.metadata.tables.schemas import TopicRow
 def select_topics(topics: Sequence[TopicRow], names: str | None, pattern: str | None) -> list[TopicRow]:
     """Return topics by comma separated names, by a pattern for the whole name, or all (both None), sorted by name.
 
-    Raise `UnknownTopicOrPartitionError` (suggesting a similar name) or `ConfigurationError` (invalid pattern).
+    Raise `UnknownTopicOrPartitionError` (suggesting a similar name) or `ConfigurationError` (names without one, invalid pattern).
     """
     by_name = {topic.topic: topic for topic in sorted(topics, key=lambda topic: topic.topic)}
     if names is not None:
         wanted = [name.strip() for name in names.split(",") if name.strip()]
+        if not wanted:
+            raise ConfigurationError(f"topic is {names!r}, which names none: leave it out for all topics")
         for name in wanted:
             if name not in by_name:
                 hint = did_you_mean(name, by_name, most=1) or f"its topics: {', '.join([*by_name][:10]) or 'none'}"

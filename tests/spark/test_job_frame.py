@@ -120,6 +120,10 @@ def test_wrong_arguments_are_one_sentence(
             "touch: topic 'clikcs' is not in the lake; did you mean 'clicks'?",
         ),
         (["--lake", str(lake.path), "--pattern", "x+"], "touch: no topic of the lake matches --pattern 'x+'"),
+        (
+            ["--lake", str(lake.path), "--topic", " ,"],
+            "touch: topic is ' ,', which names none: leave it out for all topics",
+        ),
         (["--lake", str(lake.path), "--pattern", "(x"], "touch: --pattern '(x' is no regular expression"),
         (["--lake", str(tmp_path / "nowhere")], "touch: no lake at "),
         ([], "touch: no lake: name it with --lake"),

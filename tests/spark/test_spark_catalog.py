@@ -286,6 +286,9 @@ def test_keys_of_a_compacted_topic_are_deleted_by_tombstones(sql: Statement, bro
         f"SELECT key, partition, count(*) AS n, count(value) AS v FROM lake.{clicks} WHERE key = X'6b37' GROUP BY ALL"
     )
     assert [(row.n, row.v) for row in placed] == [(2, 1), (2, 1)]
+    for column in ("key", "value"):
+        said = refused(sql, f"DELETE FROM lake.{clicks} WHERE {column} IN (X'6b36', NULL)")
+        assert "NULL equals no key and no value: leave it out of the list" in said
     for condition in ("value = X'76'", "key > X'6b31'", "key = X'6b31' AND partition = 0", "NOT key = X'6b31'"):
         assert "Cannot delete" in refused(sql, f"DELETE FROM lake.{clicks} WHERE {condition}"), condition
     assert sql(f"SELECT count(*) AS n FROM lake.{clicks}")[0].n == 28

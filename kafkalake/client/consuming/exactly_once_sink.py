@@ -124,7 +124,9 @@ class ExactlyOnceSink:
         not known, and the consumer could not go back to them.
         """
         if not isinstance(records, Collection):
-            raise TypeError(f"records are a list, as poll returns, not {type(records).__name__}: an iterator can fail halfway")
+            raise TypeError(
+                f"records are a list, as poll returns, not {type(records).__name__}: an iterator can fail halfway"
+            )
         wanted = list(records)
         if not wanted:
             return 0

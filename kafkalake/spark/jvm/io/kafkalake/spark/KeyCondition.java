@@ -56,6 +56,9 @@ final class KeyCondition {
           return null;
         }
         for (int i = 1; i < children.length; i++) {
+          if (condition.name().equals("IN") && isNull(children[i])) {
+            continue; // equals no key
+          }
           String key = key(children[i]);
           if (key == null) {
             return null;
@@ -78,6 +81,10 @@ final class KeyCondition {
     }
     String[] name = ((NamedReference) expression).fieldNames();
     return name.length == 1 && isKey.test(name[0]);
+  }
+
+  private static boolean isNull(Expression expression) {
+    return expression instanceof Literal && ((Literal<?>) expression).value() == null;
   }
 
   private static String key(Expression expression) {

@@ -234,15 +234,25 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
    */
   @Override
   public boolean canDeleteWhere(Predicate[] conditions) {
+    String texts = Arrays.stream(conditions).map(TopicTable::text).collect(Collectors.joining(" AND "));
     if (deletion(conditions) == null) {
       String offset = columns.isTyped() ? "_offset" : "offset";
       String key = columns.isTyped() ? properties.getOrDefault(KEY, "_key") : KEY;
       throw KafkaLakeExtensions.refused(
-          "Cannot delete from " + name + " where " + Arrays.stream(conditions).map(String::valueOf).collect(Collectors.joining(" AND "))
+          "Cannot delete from " + name + " where " + texts
               + ": a topic loses records from the beginning of its partitions on (WHERE " + offset + " < 100), and a compacted topic also"
               + " those of a key (WHERE " + key + " = '...')");
     }
     return true;
+  }
+
+  /** What Spark prints for a condition, as it does with the plan of each statement: it cannot print a NULL of BINARY. */
+  private static String text(Predicate condition) {
+    try {
+      return condition.toString();
+    } catch (AssertionError unprintable) {
+      throw KafkaLakeExtensions.refused("NULL equals no key and no value: leave it out of the list");
+    }
   }
 
   @Override
