@@ -10,7 +10,15 @@ import pytest
 from simulated_network import SimulatedBroker, SimulatedNetwork, SimulatedTopics
 
 from kafkalake.broker.groups.offset_requests import OFFSETS_MAX
-from kafkalake.client.administration import configs, group_offsets, groups, partition_offsets, reassignments, topics
+from kafkalake.client.administration import (
+    configs,
+    group_offsets,
+    groups,
+    partition_offsets,
+    reassignments,
+    topics,
+    transactions,
+)
 from kafkalake.client.administration.call import AdminCall, AdminCore
 from kafkalake.client.administration.configs import BROKER_RESOURCE
 from kafkalake.client.administration.partition_offsets import LATEST
@@ -24,6 +32,7 @@ from kafkalake.client.requests import (
     FIND_COORDINATOR,
     LIST_GROUPS,
     LIST_OFFSETS,
+    LIST_TRANSACTIONS,
     OFFSET_COMMIT,
     OFFSET_FETCH,
     ClientApi,
@@ -65,6 +74,7 @@ from kafkalake.wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from kafkalake.wire.messages.transactions import ListTransactionsResponse, ListTransactionsTransactionState
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -255,7 +265,14 @@ def test_all_brokers_are_asked_one_that_is_down_again_until_the_time_is_over() -
     admin = Simulated(default_api_timeout_ms=10_000)
     for broker in range(3):
         admin.answers(LIST_GROUPS, ListGroupsResponse(groups=[ListedGroup(group_id=f"g{broker}")]), of=broker)
+        named = [ListTransactionsTransactionState(transactional_id=each, producer_id=7) for each in ("t", f"t{broker}")]
+        admin.answers(LIST_TRANSACTIONS, ListTransactionsResponse(transaction_states=named), of=broker)
     assert [each.group_id for each in admin.run(groups.list_groups)] == ["g0", "g1", "g2"]
+    moved = ListGroupsResponse(groups=[ListedGroup(group_id="g1"), ListedGroup(group_id="g2")])
+    admin.answers(LIST_GROUPS, moved, of=2)
+    assert [each.group_id for each in admin.run(groups.list_groups)] == ["g0", "g1", "g2"], "each once"
+    found = admin.run(transactions.list_transactions)
+    assert [each.transactional_id for each in found] == ["t", "t0", "t1", "t2"]
     admin.brokers[2].is_up = False
     admin.network.cut(admin.brokers[2])
     began_ms = admin.network.now_ms

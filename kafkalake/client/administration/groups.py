@@ -77,16 +77,16 @@ class Group:
 
 
 def list_groups(call: AdminCall) -> Script[list[ListedGroup]]:
-    """Return all groups of all brokers, by name."""
+    """Return all groups of all brokers, by name, each once: one whose coordinator moves meanwhile may be named by two brokers."""
     answers = yield from ask_all_brokers(
         call, LIST_GROUPS, ListGroupsRequest(), lambda answer: raise_error(answer.error_code, "the list of groups")
     )
-    found = [
-        ListedGroup(group.group_id, group.protocol_type, group.group_state, group.group_type)
+    found = {
+        group.group_id: ListedGroup(group.group_id, group.protocol_type, group.group_state, group.group_type)
         for answer in answers.values()
         for group in answer.groups
-    ]
-    return sorted(found, key=lambda group: group.group_id)
+    }
+    return [found[group_id] for group_id in sorted(found)]
 
 
 def describe_group(call: AdminCall, group_id: str) -> Script[Group]:

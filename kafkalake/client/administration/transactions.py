@@ -89,7 +89,10 @@ def list_transactions(
     producer_ids: Collection[int] = (),
     duration_ms: int = ANY_DURATION,
 ) -> Script[list[ListedTransaction]]:
-    """Return the transactional ids of all brokers, by name. `duration_ms`: only those with a transaction open for longer."""
+    """Return the transactional ids of all brokers, by name, each once, also if its coordinator moves meanwhile.
+
+    duration_ms: only those with a transaction open for longer.
+    """
     message = ListTransactionsRequest(
         state_filters=tuple(states),
         producer_id_filters=tuple(producer_ids),
@@ -101,12 +104,14 @@ def list_transactions(
         message,
         lambda answer: raise_error(answer.error_code, "the list of transactions"),
     )
-    found = [
-        ListedTransaction(each.transactional_id, broker_id, each.producer_id, each.transaction_state)
+    found = {
+        each.transactional_id: ListedTransaction(
+            each.transactional_id, broker_id, each.producer_id, each.transaction_state
+        )
         for broker_id, answer in answers.items()
         for each in answer.transaction_states
-    ]
-    return sorted(found, key=lambda each: each.transactional_id)
+    }
+    return [found[transactional_id] for transactional_id in sorted(found)]
 
 
 def describe_transaction(call: AdminCall, transactional_id: str) -> Script[TransactionDescription]:
