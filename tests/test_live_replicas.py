@@ -18,7 +18,7 @@ from kafkalake.dataset import topic_reader
 from kafkalake.errors import LakeError
 from kafkalake.reader import live_partitions, snapshot
 from kafkalake.reader.live_partitions import LivePartition, LivePartitions
-from kafkalake.reader.watermarks import is_settled, watermark_limit, with_known_watermarks
+from kafkalake.reader.watermarks import has_begun, is_settled, watermark_limit, with_known_watermarks
 from kafkalake.spark.planner.tables import load_table
 from kafkalake.storage.log import Log
 from kafkalake.storage.state import STATE_BYTES, STATE_FILE, PartitionState
@@ -276,7 +276,7 @@ def test_known_watermarks_never_take_back_or_exceed_the_log(
     own = states[0]._replace(log_end_offset=max(end, takeover, states[0].high_watermark), leader_epoch=own_epoch)
     own = own._replace(takeover_offset=takeover)
     registration = PartitionRegistration(0, epoch, (0, 1, 2), (0, 1, 2))
-    found = with_known_watermarks(own, states[1:], watermark_limit(own, registration, leads=True))
+    found = with_known_watermarks(own, states[1:], watermark_limit(own, leads=has_begun(own, registration)))
     assert own.high_watermark <= found.high_watermark <= own.log_end_offset
     assert own.last_stable_offset <= found.last_stable_offset <= found.high_watermark
     if is_settled(own, registration):

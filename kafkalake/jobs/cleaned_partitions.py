@@ -18,8 +18,8 @@ from kafkalake.storage.state import PartitionState
 class CleanedPartition:
     """A partition with sealed segments. `rows`: ascending, including those below the log start; `files`: where each one's file is.
 
-    broker_id, directory: the replica that a job reads and rewrites, the leader's if it is there. state: with the log start that
-    readers use, Delta's or the broker's.
+    broker_id, directory: the replica that a job reads and rewrites, as in `LivePartition`. state: with the log start that readers
+    use, Delta's or the broker's.
     """
 
     topic: TopicRow

@@ -45,9 +45,9 @@ _LOOK_AGAIN_S = 0.005
 class LivePartition:
     """A partition when it was looked at.
 
-    row: of Delta, None before its first publish. broker_id, directory: the replica that is read, the leader's if it is there; None
-    if the partition was created and never opened. state: its offsets, with the log start that counts. replicas: where each of them
-    has its files, on this host or not, by broker, the leader first. partitions: where it was looked up.
+    row: of Delta, None before its first publish. broker_id, directory: the replica that is read, the leader's if it is there and
+    has begun; None if the partition was created and never opened. state: its offsets, with the log start that counts. replicas:
+    where each of them has its files, on this host or not, by broker, the leader first. partitions: where it was looked up.
     """
 
     topic: TopicRow
@@ -139,7 +139,7 @@ class LivePartitions:
             return nothing, registration.leader == NO_LEADER or row is None or row.log_end_offset == 0
         leads = leading is not None and has_begun(leading, registration)
         read = leader if leads else max(states, key=lambda each: (states[each].high_watermark, each == leader))
-        limit = watermark_limit(states[read], registration, leads=leads)
+        limit = watermark_limit(states[read], leads=leads)
         state = with_known_watermarks(states[read], [*states.values(), *([] if row is None else [row])], limit)
         is_true = leader == NO_LEADER or (leads and state.high_watermark == limit)
         return _at(nothing, read, state), is_true

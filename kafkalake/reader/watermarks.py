@@ -22,7 +22,7 @@ from kafkalake.storage.state import PartitionState
 
 def has_begun(state: PartitionState, registration: PartitionRegistration) -> bool:
     """Return whether `state`, the leader's, is of its epoch. Before, an earlier leader may have acknowledged more than it says."""
-    return len(registration.replicas) <= 1 or state.leader_epoch >= registration.leader_epoch
+    return state.leader_epoch >= registration.leader_epoch
 
 
 def is_settled(state: PartitionState, registration: PartitionRegistration) -> bool:
@@ -32,14 +32,12 @@ def is_settled(state: PartitionState, registration: PartitionRegistration) -> bo
     return has_begun(state, registration) and state.high_watermark >= state.takeover_offset
 
 
-def watermark_limit(state: PartitionState, registration: PartitionRegistration, *, leads: bool) -> int:
+def watermark_limit(state: PartitionState, *, leads: bool) -> int:
     """Return an offset that no record acknowledged by earlier leaders reaches, and which the log of `state` has.
 
-    leads: the state is that of the leader.
+    leads: the state is that of a leader which has begun.
     """
-    if leads and has_begun(state, registration):
-        return max(state.high_watermark, state.takeover_offset)
-    return state.log_end_offset
+    return max(state.high_watermark, state.takeover_offset) if leads else state.log_end_offset
 
 
 def with_known_watermarks(
