@@ -70,14 +70,14 @@ def test_calls_that_are_cancelled_anywhere_lose_nothing_and_life_goes_on(setting
         kept: list[bytes] = []
         for number, value in enumerate(VALUES):
             sending = producer.send(topic, value)
-            was_cancelled, delivery = await cancelled(sending, number) if number % 3 else (False, await sending)
+            was_cancelled, delivery = await cancelled(sending, number) if number % 3 == 0 else (False, await sending)
             await cancelled(producer.flush(), number % 7)
             await cancelled(admin.describe_topic(topic), number % 11)
             if not was_cancelled:
                 sent.append(delivery)
                 kept.append(value)
                 await cancelled(anext_of(delivery), number % 5)
-        assert len({(await each).offset for each in [*sent, *sent]}) == len(kept) >= len(VALUES) // 3
+        assert len({(await each).offset for each in [*sent, *sent]}) == len(kept) > len(VALUES) // 2
         consumer.subscribe([topic])
         found: list[bytes] = []
         for turns in range(10_000):
