@@ -83,6 +83,7 @@ class SimulatedProducer:
         self.names_leaders = False
         self.requests: list[tuple[int, ProduceRequest]] = []
         self.next_producer_id = 100
+        self.wake_ups = 0
         for broker in self.brokers:
             broker.handlers[PRODUCE] = lambda request, node_id=broker.node_id: self.produce(node_id, request)
             broker.handlers[INIT_PRODUCER_ID] = self.init_producer_id
@@ -91,7 +92,7 @@ class SimulatedProducer:
         self.core = ProducerCore(
             given,
             ProducerParts(clock=self.clock, random=Random(seed), **(parts or {})),
-            woken=lambda: None,
+            woken=self._count_wake_up,
             check_wait=lambda: None,
         )
         self.network = SimulatedNetwork(self.core.sender, self.brokers, self.clock.monotonic_ms())
@@ -116,6 +117,9 @@ class SimulatedProducer:
         future = self.core.try_append(queues, value, key, partition, (), None, done)
         assert isinstance(future, RecordFuture)
         return future
+
+    def _count_wake_up(self) -> None:
+        self.wake_ups += 1
 
     def produce(self, node_id: int, request: ProduceRequest) -> ProduceResponse | None:
         self.requests.append((node_id, request))

@@ -177,7 +177,7 @@ def test_what_is_no_record_is_refused_before_anything_is_sent(
 
 @pytest.mark.parametrize(
     ("settings", "most"),
-    [({}, 1 << 20), ({"batch_size": 300_000}, 300_000), ({"max_request_size": 400_000}, 400_000)],
+    [({}, 1_000_000), ({"batch_size": 300_000}, 300_000), ({"max_request_size": 400_000}, 400_000)],
 )
 def test_batches_fill_requests_unless_their_size_is_set(settings: dict[str, int], most: int) -> None:
     producer = SimulatedProducer(**settings).start()

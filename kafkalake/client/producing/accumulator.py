@@ -37,7 +37,11 @@ class Ready:
 
 
 class Accumulator:
-    """See the module. `woken` is called, with the lock held, when there is something new to send. check_wait: see `Batch`."""
+    """See the module. check_wait: see `Batch`.
+
+    `woken` is called, with the lock held, when there is something new to send: not for what is behind a full batch, at which the
+    sender looks whenever it may send again.
+    """
 
     def __init__(
         self,
@@ -138,16 +142,21 @@ class Accumulator:
             batch.take_encoded(data, records)
             batch.charge(size)
             self._topics.setdefault(topic.name, topic)  # as in `append`
-            topic.partitions[chosen].add_encoded(batch)
+            queue = topic.partitions[chosen]
+            is_news = not queue.has_full
+            queue.add_encoded(batch)
             topic.count_batch(chosen, size)
-            self._woken()
+            if is_news:
+                self._woken()
             return batch
 
     def add_waiter(self, count: int) -> None:
         """Count a caller that waits for memory (1) or does so no more (-1). While there is one, batches do not linger."""
         with self._lock:
+            was_alone = not self._waiters
             self._waiters += count
-            self._woken()
+            if was_alone and not all(queue.has_full for queue in self._filled):
+                self._woken()
 
     def begin_flush(self) -> list[Batch]:
         """Let no batch linger until `end_flush`. Return the batches that are not done."""
@@ -306,10 +315,12 @@ class Accumulator:
         return batch
 
     def _close(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Encode the open batch, which is full."""
+        """Encode the open batch, which is full. Batches before it are known to be ready already."""
+        is_news = not queue.has_full
         queue.close_open()
         self._give_back(batch, batch.held_bytes)
-        self._woken()
+        if is_news:
+            self._woken()
 
     def _make_room(self, queue: PartitionQueue, size: int, now_ms: int) -> Batch | None:
         """Return a batch with memory for `size` more bytes: the open one, or a new one."""
@@ -360,7 +371,7 @@ class Accumulator:
     def _due_ms(self, queue: PartitionQueue) -> int:
         """Return when the first batch of a queue is to be sent: at once if it is full or somebody waits."""
         first = queue.batches[0]
-        lingers = first is queue.open and not self._waiters and not self._flushes
+        lingers = not queue.has_full and not self._waiters and not self._flushes
         return max(first.created_ms + self._settings.linger_ms if lingers else 0, first.retry_at_ms)
 
     def _update_loads(self, cluster: ClusterMetadata, now_ms: int, is_available: Callable[[int], bool]) -> None:

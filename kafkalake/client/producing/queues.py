@@ -31,6 +31,11 @@ class PartitionQueue:
         self.open: Batch | None = None
         self.is_muted = False
 
+    @property
+    def has_full(self) -> bool:
+        """Return whether there is a batch that takes no more records: the first one then is such."""
+        return bool(self.batches) and self.batches[0] is not self.open
+
     def begin(self, batch: Batch) -> None:
         """Add a batch to which records are added."""
         self.batches.append(batch)

@@ -2,7 +2,8 @@
 
 *Different from Kafka:* `batch.size` is 256 KiB by default. Memory is taken for the records of a batch only, so a large one costs
 nothing when there are few records; when there are many, it saves requests. Rows of `send_arrow` are all there at once: without a
-`batch.size` of the user they fill whole requests, of 1 MiB at most, which is what topics take by default.
+`batch.size` of the user they fill whole requests, of just under 1 MiB: topics take as much by default, and a request that with its
+header is larger needs twice the memory on a JVM that gives it out in regions of 1 MiB (7 % more records/s on Apache Kafka).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kafkalake.config.setting import INT_MAX, Int, Long, define
 from kafkalake.errors import ConfigurationError
 
 _BATCH_BYTES = 262_144
-_ARROW_BATCH_BYTES = 1_048_576
+_ARROW_BATCH_BYTES = 1_000_000
 _IDEMPOTENT_IN_FLIGHT_MAX = 5
 """The number of batches by which a broker recognizes one that it has already."""
 
