@@ -85,6 +85,15 @@ def test_what_is_said_of_a_bad_setting(name: str, text: str, said: str) -> None:
         Settings({name: text})
 
 
+@pytest.mark.parametrize("name", ["cleanup.policy", "leader.replication.throttled.replicas"])
+def test_a_value_is_no_longer_than_kafkas_strings(name: str) -> None:
+    text = {"cleanup.policy": "compact", "leader.replication.throttled.replicas": "1:1"}[name]
+    count = 32_768 // (len(text) + 1)
+    assert parse(TOPIC_SETTINGS[name], ",".join([text] * count))
+    with pytest.raises(ConfigurationError, match="at most 32767 characters"):
+        parse(TOPIC_SETTINGS[name], ",".join([text] * (count + 1)))
+
+
 def test_several_policies_may_be_given() -> None:
     assert Settings({"log.cleanup.policy": "compact, delete"}).topic({}).cleanup_policy == "compact,delete"
 

@@ -17,8 +17,14 @@ _RANGES = {
 }
 
 
+TEXT_MAX = 32_767
+"""The most characters of a value. In Kafka no string of a request or a record has more bytes."""
+
+
 def parse(setting: Setting, text: str) -> Value:
-    """Return the setting's value parsed from `text`. Raise `ConfigurationError` if it is malformed or out of range."""
+    """Return the setting's value parsed from `text`. Raise `ConfigurationError` if it is malformed, out of range or too long."""
+    if len(text) > TEXT_MAX:
+        raise invalid_value(setting.name, text, f"Value must have at most {TEXT_MAX} characters, and has {len(text)}")
     value = _convert(setting, text.strip())
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if setting.minimum is not None and value < setting.minimum:

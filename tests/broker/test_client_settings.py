@@ -58,6 +58,8 @@ def test_a_subscription_is_shown_with_its_defaults() -> None:
     ("name", "settings", "error"),
     [
         ("", {}, InvalidRequestError),
+        ("m", {"match": "client_id=a{99999999999999}"}, InvalidConfigError),
+        ("m", {"match": "client_id=" + "(" * 3_000 + ")" * 3_000}, InvalidConfigError),
         ("m", {"nosuch": "1"}, InvalidRequestError),
         ("m", {"interval.ms": "99"}, InvalidRequestError),
         ("m", {"interval.ms": None}, InvalidRequestError),

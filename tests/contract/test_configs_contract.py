@@ -144,6 +144,16 @@ class TestIncremental:
         assert incremental(client, TOPIC, topic, ("cleanup.policy", SUBTRACT, "delete")) == 0
         eventually_setting(client, TOPIC, topic, "cleanup.policy", ("compact", 1))
 
+    def test_members_that_a_list_has_twice(self, client: WireClient, topic: str) -> None:
+        create_topic(client, topic)
+        assert incremental(client, TOPIC, topic, ("cleanup.policy", SET, "compact,compact,delete")) == 0
+        assert incremental(client, TOPIC, topic, ("cleanup.policy", SUBTRACT, "compact")) == 0
+        eventually_setting(client, TOPIC, topic, "cleanup.policy", ("compact,delete", 1))
+        assert incremental(client, TOPIC, topic, ("cleanup.policy", SUBTRACT, "compact,compact")) == 0
+        eventually_setting(client, TOPIC, topic, "cleanup.policy", ("delete", 1))
+        assert incremental(client, TOPIC, topic, ("cleanup.policy", APPEND, "compact,delete,compact")) == 0
+        eventually_setting(client, TOPIC, topic, "cleanup.policy", ("delete,compact", 1))
+
     def test_a_cleanup_policy_may_be_empty(self, client: WireClient, topic: str) -> None:
         create_topic(client, topic, 1, cleanup_policy="")
         assert settings(client, TOPIC, topic)["cleanup.policy"] == ("", 1)
@@ -258,6 +268,15 @@ def test_what_both_brokers_know_is_described_alike(kafka_reference: ApacheKafka,
     assert differing == {}
     assert len(kafka.keys() & ours.keys()) > 150
     assert {name for kind, name in kafka.keys() - ours.keys() if kind == TOPIC} == set()
+
+
+def test_a_setting_is_replaced_once(client: WireClient, topic: str) -> None:
+    create_topic(client, topic)
+    configs = [{"name": "retention.ms", "value": value} for value in ("1000", "2000")]
+    resource = {"resource_type": TOPIC, "resource_name": topic, "configs": configs}
+    answer = client.call("AlterConfigs", 2, resources=[resource], validate_only=False).responses[0]
+    assert (code(answer.error_code), answer.error_message) == (42, "Error due to duplicate config keys")
+    assert settings(client, TOPIC, topic)["retention.ms"] == ("604800000", 5)
 
 
 @pytest.mark.parametrize("version", (0, 1, 2))

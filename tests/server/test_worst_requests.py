@@ -91,6 +91,7 @@ NEW_ACL = {
     "operation": 3,
     "permission_type": 3,
 }
+THROTTLED = "follower.replication.throttled.replicas"
 SETTING = {"name": "retention.ms", "config_operation": 0, "value": "1000"}
 
 WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
@@ -320,6 +321,23 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
         lambda: described(
             [{"resource_type": 2, "resource_name": n, "configuration_keys": None} for n in names(MANY // 2)]
         ),
+    ),
+    "DescribeConfigs of keys": (
+        "DescribeConfigs",
+        4,
+        lambda: described([{"resource_type": 4, "resource_name": "0", "configuration_keys": names()}]),
+    ),
+    "IncrementalAlterConfigs of a list": (
+        "IncrementalAlterConfigs",
+        1,
+        lambda: changed(
+            2, "wide", {"name": THROTTLED, "config_operation": 3, "value": ",".join(["1:2"] + ["x"] * 16_000)}
+        ),
+    ),
+    "IncrementalAlterConfigs of patterns": (
+        "IncrementalAlterConfigs",
+        1,
+        lambda: changed(16, "s", {"name": "match", "config_operation": 0, "value": ",".join(patterns(1_300))}),
     ),
     "AlterConfigs": (
         "AlterConfigs",
@@ -686,6 +704,16 @@ def create(topics: list[Values]) -> Values:
     return {"topics": topics, "timeout": 1000, "validate_only": True}
 
 
+def patterns(count: int) -> list[str]:
+    """More than Python keeps compiled."""
+    return [f"client_id={number:04}(a|b)(c|d)" for number in range(count)]
+
+
+def changed(kind: int, name: str, *configs: Values, validate_only: bool = True) -> Values:
+    resource = {"resource_type": kind, "resource_name": name, "configs": list(configs)}
+    return {"resources": [resource], "validate_only": validate_only}
+
+
 def described(resources: list[Values]) -> Values:
     return {"resources": resources, "include_synonyms": True, "include_documentation": True}
 
@@ -702,7 +730,7 @@ def broker() -> Iterator[Kafkalake]:
     settings = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
     with Kafkalake(settings={**settings, "transaction.state.log.num.partitions": "3"}) as broker:
         with WireClient(broker.bootstrap_servers) as client:
-            create_topic(client, "wide", PARTITIONS)
+            create_topic(client, "wide", PARTITIONS, **{THROTTLED: ",".join(["1:1"] * 8_000)})
             find_coordinator(client, "g", 0)
             enter(client, "g")
             one = TransactionalClient(client, "x", version_2=True)

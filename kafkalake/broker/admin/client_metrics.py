@@ -93,6 +93,6 @@ def _check_pattern(pattern: str) -> None:
     try:
         if len(parts) == 2 and parts[0].strip() in _MATCHED and re.compile(parts[1].strip()):
             return
-    except re.error:
+    except (re.error, OverflowError, RecursionError):  # a count that is too large, too many groups in one another
         pass
     raise InvalidConfigError(f"Illegal client matching pattern: {pattern}")

@@ -91,8 +91,12 @@ class ConfigAdmin:
                     errors[resource] = as_value(error)
             return alter_config(image, after)
 
+        def check(image: ClusterImage) -> ClusterImage:
+            alter(image)
+            return image
+
         if validate_only:
-            alter(await self._controller.confirm())  # a deposed controller has the settings of before
+            await self._controller.change(check, [])  # a deposed controller has the settings of before
             return errors
         await self._controller.change(alter, [])
         for resource, settings in after.items():

@@ -1,6 +1,7 @@
 """AlterConfigs (33), versions 0-2: replace all settings of a topic (resource type 2), of brokers (4) or of a group (32).
 
-Settings not in the request are reset to their default. IncrementalAlterConfigs has replaced this API in new clients.
+Settings not in the request are reset to their default. A setting named twice for one resource gets INVALID_REQUEST.
+IncrementalAlterConfigs has replaced this API in new clients.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ def _replacing(resource: AlterConfigsResource) -> Change:
     """Return the change to the resource's settings. Raise `InvalidRequestError` for a setting without a value."""
     if resource.resource_type == BROKER_LOGGER:
         raise InvalidRequestError(f"Unsupported resource type: {BROKER_LOGGER}")
+    wanted = {config.name: config.value for config in resource.configs}
+    if len(wanted) < len(resource.configs):
+        raise InvalidRequestError("Error due to duplicate config keys")
     for config in resource.configs:
         if config.value is None:
             raise InvalidRequestError(f"Null value not supported for : {config.name}")
-    wanted = {config.name: config.value for config in resource.configs}
     return lambda present: wanted

@@ -9,7 +9,7 @@ Subscriptions to metrics of clients (16) too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Generator
 
 from kafkalake.broker.admin import client_metrics
 from kafkalake.config.layers import ConfigEntry
@@ -52,14 +52,18 @@ def _describe(request: Request[DescribeConfigsRequest], resource: DescribeConfig
         return DescribeConfigsResult(
             error_code=error.code, error_message=message, resource_type=kind, resource_name=name
         )
-    keys: Collection[str] | None = resource.configuration_keys or None
-    body = request.body
+    keys, body = _keys(resource), request.body
     configs = [
         _entry(entry, synonyms=body.include_synonyms, documentation=body.include_documentation)
         for entry in entries
-        if keys is None or entry.setting.name in keys
+        if not keys or entry.setting.name in keys
     ]
     return DescribeConfigsResult(resource_type=kind, resource_name=name, configs=configs)
+
+
+def _keys(resource: DescribeConfigsResource) -> frozenset[str]:
+    """Return the settings that are asked for, none for all."""
+    return frozenset(resource.configuration_keys or ())
 
 
 def _entries(request: Request[DescribeConfigsRequest], resource_type: int, name: str) -> list[ConfigEntry]:
@@ -89,10 +93,11 @@ def _levels(request: Request[DescribeConfigsRequest], resource: DescribeConfigsR
     if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
         raise ClusterAuthorizationError()
     check_broker_name(request, resource.resource_name)
+    keys = _keys(resource)
     return [
         DescribedConfig(name=logger, value=level, config_source=_DYNAMIC_BROKER_LOGGER)
         for logger, level in describe_loggers().items()
-        if not resource.configuration_keys or logger in resource.configuration_keys
+        if not keys or logger in keys
     ]
 
 

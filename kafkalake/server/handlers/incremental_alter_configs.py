@@ -86,12 +86,27 @@ def _apply(resource: AlterConfigsResource, present: dict[str, str]) -> Mapping[s
                 raise InvalidConfigError(f"Can't {operation} to key {name} because its type is not LIST.")
             members = members_of(present.get(name, format_value(setting.default) or ""))
             given = members_of(config.value or "") or [""]
-            if config.config_operation == APPEND:
-                members += [each for each in given if each not in members]
-            else:
-                members = [each for each in members if each not in given]
-            changed[name] = ",".join(members)
+            altered = _appended if config.config_operation == APPEND else _without
+            changed[name] = ",".join(altered(members, given))
     return changed
+
+
+def _appended(members: list[str], given: list[str]) -> list[str]:
+    """Return a list with the members that it lacks, each once."""
+    known = set(members)
+    return members + [each for each in dict.fromkeys(given) if each not in known]
+
+
+def _without(members: list[str], given: list[str]) -> list[str]:
+    """Return a list without members. Of one that it has several times, as many are removed as are given, the first ones."""
+    left = Counter(given)
+    kept = []
+    for each in members:
+        if left[each]:
+            left[each] -= 1
+        else:
+            kept.append(each)
+    return kept
 
 
 def _with_fields(present: Mapping[str, str | None], more: str) -> str:
