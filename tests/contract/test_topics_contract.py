@@ -168,8 +168,30 @@ class TestDelete:
         deleted = delete(topic_id=topic_id)
         assert (code(deleted.error_code), deleted.name) == (0, topic)
 
+    @pytest.mark.parametrize("name_first", [True, False])
+    def test_a_topic_that_is_named_by_name_and_by_id(self, client: WireClient, topic: str, name_first: bool) -> None:
+        topic_id = create_topic(client, topic)
+        by_name, by_id = {"name": topic, "topic_id": None}, {"name": None, "topic_id": topic_id}
+        asked = [by_name, by_id] if name_first else [by_id, by_name]
+        (refused,) = client.call("DeleteTopics", 6, topics=asked, timeout=20_000).responses
+        assert (code(refused.error_code), refused.name, refused.topic_id) == (42, topic, topic_id)
+        assert code(metadata(client, topic).topics[0].error_code) == 0
+
     def test_a_topic_that_is_not_there(self, client: WireClient, topic: str) -> None:
         assert self.delete(client, topic) == {topic: 3}
+
+
+class TestReassignments:
+    @pytest.mark.parametrize("is_good", [(True, False), (False, True), (False, False)])
+    def test_each_element_of_a_partition_has_its_result(
+        self, client: WireClient, topic: str, is_good: tuple[bool, bool]
+    ) -> None:
+        create_topic(client, topic)
+        here = metadata(client, topic).brokers[0].node_id
+        partitions = [{"partition_index": 0, "replicas": [here if each else 77]} for each in is_good]
+        asked = [{"name": topic, "partitions": partitions}]
+        answer = client.call("AlterPartitionReassignments", 1, timeout=20_000, topics=asked)
+        assert codes(answer.responses[0].partitions) == [0 if each else 39 for each in is_good]
 
 
 class TestPartitions:

@@ -1,12 +1,12 @@
 """AlterPartitionReassignments (45), versions 0-1: other replicas for partitions, or a move that is under way undone (null).
 
-All of a request is one version of the cluster. 1: whether the replication factor may change. Of a partition that is named twice the
-last counts.
+All of a request is one version of the cluster. 1: whether the replication factor may change. Each element has its own result, as in
+Kafka: of those of one partition the last one that can be counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 
 from kafkalake.broker.admin.topic_plans import check_assignment
 from kafkalake.cluster.image import TopicIdPartition
@@ -27,40 +27,41 @@ from kafkalake.wire.messages.controller import (
     ReassignableTopicResponse,
 )
 
-NamedPartition = tuple[str, int]
-_Asked = Mapping[NamedPartition, tuple[TopicIdPartition, ReassignablePartition]]
+_Asked = Mapping[TopicIdPartition, ReassignablePartition]
+_Read = TopicIdPartition | KafkaError
+"""The partition that an element of the request names, or why it cannot be moved as it asks."""
 
 
 async def handle(request: Request[AlterPartitionReassignmentsRequest]) -> AlterPartitionReassignmentsResponse:
     body = request.body
     if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
         return AlterPartitionReassignmentsResponse(error_code=ClusterAuthorizationError.code)
-    asked, errors = await request.in_turns(_read(request))
+    asked, elements = await request.in_turns(_read(request))
     try:
         refused = await request.context.broker.controller.alter_reassignments(
-            {of: each.replicas for of, each in asked.values()}, may_change_factor=body.allow_replication_factor_change
+            {of: each.replicas for of, each in asked.items()}, may_change_factor=body.allow_replication_factor_change
         )
     except KafkaError as error:
         return refusal(body, error.code, request.error_text(error))
-    errors |= {name: refused[of] for name, (of, _) in asked.items() if of in refused}
-    return await request.in_turns(_response(request, errors))
+    outcomes = (each if isinstance(each, KafkaError) else refused.get(each) for each in elements)
+    return await request.in_turns(_response(request, outcomes))
 
 
-def _read(
-    request: Request[AlterPartitionReassignmentsRequest],
-) -> Generator[None, None, tuple[_Asked, dict[NamedPartition, KafkaError]]]:
-    """Return the moves that are asked for, and the errors of those that cannot be."""
-    asked: dict[NamedPartition, tuple[TopicIdPartition, ReassignablePartition]] = {}
-    errors: dict[NamedPartition, KafkaError] = {}
+def _read(request: Request[AlterPartitionReassignmentsRequest]) -> Generator[None, None, tuple[_Asked, list[_Read]]]:
+    """Return the moves that are asked for, and what was read of each element of the request, in order."""
+    asked: dict[TopicIdPartition, ReassignablePartition] = {}
+    elements: list[_Read] = []
     for topic in request.body.topics:
         for each in topic.partitions:
             yield
-            name = topic.name, each.partition_index
             try:
-                asked[name] = _checked(request, topic.name, each), each
+                of = _checked(request, topic.name, each)
             except KafkaError as error:
-                errors[name] = as_value(error)
-    return asked, errors
+                elements.append(as_value(error))
+                continue
+            asked[of] = each
+            elements.append(of)
+    return asked, elements
 
 
 def _checked(
@@ -80,14 +81,16 @@ def _checked(
 
 
 def _response(
-    request: Request[AlterPartitionReassignmentsRequest], errors: Mapping[NamedPartition, KafkaError]
+    request: Request[AlterPartitionReassignmentsRequest], outcomes: Iterable[KafkaError | None]
 ) -> Generator[None, None, AlterPartitionReassignmentsResponse]:
+    """`outcomes`: the error of each element of the request, None for success, in order."""
+    remaining = iter(outcomes)
     responses = []
     for topic in request.body.topics:
         partitions = []
         for each in topic.partitions:
             yield
-            error = errors.get((topic.name, each.partition_index))
+            error = next(remaining)
             partitions.append(
                 ReassignablePartitionResponse(
                     partition_index=each.partition_index,

@@ -1,18 +1,20 @@
 """DeleteTopics (20), versions 1-6: delete topics by name, from 6 on also by id.
 
 - 3: TOPIC_DELETION_DISABLED if `delete.topic.enable` is off (INVALID_REQUEST before). 4: flexible. 5: error messages, and
-  THROTTLING_QUOTA_EXCEEDED; before, the client is only delayed (KIP-599). 6: topic ids. A topic named twice, or by name and by id
-  at once, gets INVALID_REQUEST.
+  THROTTLING_QUOTA_EXCEEDED; before, the client is only delayed (KIP-599). 6: topic ids. A topic named twice, or by name and by id,
+  gets INVALID_REQUEST: in the second case one answer for both, as in Kafka.
 - Acknowledged when the topic is removed from Delta and no longer served. Its files are deleted after `file.delete.delay.ms`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from uuid import UUID
 
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import InvalidRequestError, KafkaError, TopicDeletionDisabledError
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.request import Request
 from kafkalake.server.throttling import Mutations
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
@@ -29,12 +31,18 @@ async def handle(request: Request[DeleteTopicsRequest]) -> DeleteTopicsResponse:
     by_name = [DeleteTopicState(name=name) for name in body.topic_names]
     asked = body.topics if request.version >= 6 else by_name
     times: Counter[tuple[str | None, UUID | None]] = Counter()
+    named: set[UUID] = set()
     for each in asked:
         times[each.name, each.topic_id] += 1
+        if each.topic_id is None and each.name is not None and request.allows(Resource.TOPIC, each.name):
+            topic = request.context.broker.topics.find(each.name)
+            named |= set() if topic is None else {topic.topic_id}
         await request.turn()
+    twice = {each.topic_id for each in asked if each.name is None and each.topic_id in named}
     answers = []
     for each in asked:
-        answers.append(await _delete(request, each, times, mutations))
+        if each.name is not None or each.topic_id not in twice:
+            answers.append(await _delete(request, each, times, twice, mutations))
         await request.turn()
     return DeleteTopicsResponse(responses=answers, throttle_time=mutations.delay_ms)
 
@@ -43,6 +51,7 @@ async def _delete(
     request: Request[DeleteTopicsRequest],
     asked: DeleteTopicState,
     times: Counter[tuple[str | None, UUID | None]],
+    twice: Container[UUID | None],
     mutations: Mutations,
 ) -> DeletableTopicResult:
     name, topic_id, code, message = asked.name, asked.topic_id, 0, None
@@ -53,6 +62,8 @@ async def _delete(
             raise TopicDeletionDisabledError() if request.version >= 3 else InvalidRequestError()
         topic = _find(request, asked)
         name, topic_id = topic.name, topic.topic_id
+        if topic_id in twice:
+            raise InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
         admin, timeout_ms = request.context.broker.topic_admin, request.body.timeout
         await admin.delete(topic, timeout_ms=timeout_ms, count=mutations.count)
     except KafkaError as error:
