@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -26,6 +28,7 @@ from kafkalake.errors import (
     InvalidUpdateVersionError,
     NewLeaderElectedError,
     NoReassignmentInProgressError,
+    NotControllerError,
     PreferredLeaderNotAvailableError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
@@ -121,6 +124,27 @@ def test_an_election_of_an_unknown_type_is_refused(cluster: Cluster) -> None:
 
 def test_an_election_that_is_late_is_said_to_be(cluster: Cluster) -> None:
     assert cluster.elect(0, [("led", [0])], timeout=0).error_code == RequestTimedOutError.code
+
+
+def test_an_election_that_fails_after_its_request_leaves_no_error_behind(cluster: Cluster) -> None:
+    node, goes_on = cluster.node, threading.Event()
+    unretrieved: list[Any] = []
+    node.on_loop(lambda: node.loop.set_exception_handler(lambda loop, context: unretrieved.append(context)))
+
+    def wait(image: ClusterImage) -> ClusterImage:
+        goes_on.wait(20)
+        return image
+
+    controller = node.broker.controller
+    before = asyncio.run_coroutine_threadsafe(controller.change(wait), node.loop)
+    assert cluster.elect(0, [("led", [0])], timeout=1).error_code == RequestTimedOutError.code
+    node.on_loop(controller.resign)
+    goes_on.set()
+    before.result(20)
+    with pytest.raises(NotControllerError):
+        asyncio.run_coroutine_threadsafe(controller.confirm(), node.loop).result(20)
+    node.on_loop(gc.collect)
+    assert unretrieved == []
 
 
 def test_a_leader_changes_its_isr(cluster: Cluster) -> None:

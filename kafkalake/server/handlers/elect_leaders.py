@@ -57,6 +57,7 @@ async def _elect(
     work = asyncio.ensure_future(request.context.broker.controller.elect_leaders(asked, election))
     done, _ = await asyncio.wait({work}, timeout=max(request.body.timeout, 0) / 1000)
     if not done:
+        work.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for its error
         raise RequestTimedOutError()
     return work.result()
 
