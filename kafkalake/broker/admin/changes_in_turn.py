@@ -1,10 +1,14 @@
-"""Changes of topics, one after another: a request waits for its own as long as it asked to, the change is made all the same."""
+"""Changes of topics, one after another. A request waits for its own as long as it asked to; a change that has begun then goes on.
+
+One whose turn has not come is dropped, as in Kafka: those that wait are of requests that wait.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import TypeVar
 
 from kafkalake.errors import KafkaError, NotControllerError, RequestTimedOutError, as_value
@@ -24,12 +28,15 @@ class ChangesInTurn:
 
     async def finish(self, work: Coroutine[object, object, T], timeout_ms: int) -> T:
         """Return what `work` returns, made in its turn. Raise `NotControllerError`, what `work` raises, or after `timeout_ms`
-        `RequestTimedOutError`, with the work going on."""
+        `RequestTimedOutError`, with the work going on if it has begun, or may begin at once."""
         task = asyncio.create_task(self._in_turn(work))
         self._keep(task)
         try:
             return await asyncio.wait_for(asyncio.shield(task), max(timeout_ms, 0) / 1000)
         except TimeoutError:
+            if self._lock.locked() and getcoroutinestate(work) == CORO_CREATED:
+                task.cancel()
+                work.close()
             raise RequestTimedOutError() from None
         except KafkaError as error:
             raise as_value(error) from None  # without frames that reference the futures holding it

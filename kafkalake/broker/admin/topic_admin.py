@@ -1,7 +1,8 @@
 """Creates, changes and deletes topics on the controller: validate, commit the topic's row, then the cluster's next version.
 
 A change is in Delta before it is acknowledged. The commit runs on an executor and the request waits for it up to its timeout. A
-slower commit is still completed: after REQUEST_TIMED_OUT a client finds the topic later, as with Kafka. Changes run one at a time.
+slower commit is still completed: after REQUEST_TIMED_OUT a client may find the topic later. Changes run one at a time. One whose
+turn comes after its request's timeout is not made, as in Kafka.
 
 The row in `topics` is committed before the version of the cluster that has the topic's partitions, and deleted before the one that
 has them no more. So a topic exists if both tables have it. What a fault left in one alone is brought together (`settle`), at once
