@@ -20,8 +20,9 @@ from manual_clock import ManualClock
 from record_batches import simple_batch
 from storage.partition_logs import append, open_log
 
+from kafkalake.broker.partitions import replicas
 from kafkalake.broker.partitions.followed_reads import FollowedReads
-from kafkalake.broker.partitions.log_directory import LogDirectory
+from kafkalake.broker.partitions.log_directory import LogDirectory, log_config
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.partitions.replicas import Replicas
@@ -207,6 +208,42 @@ def test_a_version_that_could_not_be_followed_is_made_up_for_by_the_next_one(tmp
             await here.replicas.follow(altered)
         await here.replicas.follow(replace(altered, version=altered.version + 1), [])
         assert here.topic.config.retention_ms == 7
+
+    run(test)
+
+
+def test_the_settings_of_the_logs_of_a_wide_topic_are_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    monkeypatch.setattr(replicas, "log_config", lambda *of: made.append(of) or log_config(*of))
+
+    async def test() -> None:
+        here = Here(tmp_path)
+        await here.replicas.follow(here.topics.image.with_topics({T: (registered(HERE, 1, HERE),) * 50}))
+        assert len(here.topic.replicas) == 50
+
+    run(test)
+    assert len(made) <= 3
+
+
+def test_a_wide_topic_is_deleted_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas, "PARTITIONS_PER_TURN", 10)
+
+    async def test() -> None:
+        here = Here(tmp_path)
+        created = here.topics.image.with_topics({T: (registered(HERE, 1, HERE),) * 50})
+        await here.replicas.follow(created)
+        deleting = asyncio.ensure_future(here.replicas.follow(created.without_topic(T)))
+        removed = set()
+        while not deleting.done():
+            await asyncio.sleep(0)
+            removed.add(here.observer.seen.count("removed"))
+        assert {10, 20, 30, 40, 50} <= removed
+        await deleting
+        assert here.topics.find_id(T) is None
+        await here.replicas.wait()
+        assert not list((tmp_path / "here").glob("topic-*"))
 
     run(test)
 

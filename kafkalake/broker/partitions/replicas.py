@@ -220,7 +220,7 @@ class Replicas:
             await self._place_all(changes, resigned)
             self._configure_changed(known, by_id)
             for topic in others:
-                self._forget(topic)
+                await self._forget(topic)
             grown = [
                 topic
                 for topic in dict.fromkeys(each.topic for each in changes)
@@ -248,7 +248,7 @@ class Replicas:
         replaced = [topic for topic in gone if topic.name in names]
         await self._let_rest([replica for topic in replaced for replica in _replicas_of(topic)])
         for topic in replaced:
-            self._forget(topic)
+            await self._forget(topic)
         await self._retired.wait_for(names)
         return [topic for topic in gone if topic.name not in names]
 
@@ -292,7 +292,7 @@ class Replicas:
     async def _open(self, changes: Sequence[ReplicaChange], *, is_new: bool = True) -> None:
         """Open the logs of replicas, new here or offline. One that cannot be opened is offline."""
         expiration_ms = self._settings().broker.producer_id_expiration_ms
-        configs = {each.topic: log_config(each.topic.config, expiration_ms) for each in changes}
+        configs = {topic: log_config(topic.config, expiration_ms) for topic in {each.topic for each in changes}}
 
         def opening(each: ReplicaChange) -> LogWork:
             topic, number, registered = each
@@ -491,17 +491,22 @@ class Replicas:
 
     # Removal
 
-    def _forget(self, topic: Topic) -> None:
+    async def _forget(self, topic: Topic) -> None:
         """Stop serving a topic that was deleted, and retire its directories."""
-        for partition in topic.replicas.values():
+        led, topic.replicas = (
+            topic.replicas,
+            {},
+        )  # it is not retired twice, if the version is followed only the next time
+        for number, partition in enumerate(led.values(), 1):
             partition.remove()
             call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_removed, partition)
             call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._leave, partition)
+            if number % PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
         idle = {replica[1]: self._take_away(replica) for replica in self._idle.of_topic(topic.topic_id)}
-        led = {index: partition.log for index, partition in topic.replicas.items()}
-        logs = led | {index: log for index, log in idle.items() if log is not None}
-        self._retired.retire_soon(topic, logs, list({*topic.replicas, *idle}))
-        topic.replicas = {}  # it is not retired twice, if the version is followed only the next time
+        logs = {index: partition.log for index, partition in led.items()}
+        logs |= {index: log for index, log in idle.items() if log is not None}
+        self._retired.retire_soon(topic, logs, list({*led, *idle}))
         logger.info("topic deleted topic=%s topic_id=%s", topic.name, topic.topic_id)
 
     async def _remove(self, topic: Topic, index: int) -> None:
