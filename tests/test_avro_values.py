@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalake.broker.admin.topic_plans import parse_overrides
-from kafkalake.config.avro_schema import TEXT_MAX, with_avro_fields
+from kafkalake.config.avro_schema import with_avro_fields
+from kafkalake.config.setting_texts import TEXT_MAX
 from kafkalake.config.topic_values import AvroFormat, topic_values
 from kafkalake.config.value_schema import ValueType, parse_value_schema, value_schema_sql
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRecordError

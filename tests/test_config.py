@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalake.broker.admin.broker_settings import BrokerSettings, check_dynamic
+from kafkalake.broker.admin.topic_plans import parse_overrides
 from kafkalake.cluster.image import ConfigResource, ResourceKind
 from kafkalake.config.accepted import reason_for_refusal
 from kafkalake.config.broker import BROKER_SETTINGS
@@ -85,13 +86,23 @@ def test_what_is_said_of_a_bad_setting(name: str, text: str, said: str) -> None:
         Settings({name: text})
 
 
-@pytest.mark.parametrize("name", ["cleanup.policy", "leader.replication.throttled.replicas"])
-def test_a_value_is_no_longer_than_kafkas_strings(name: str) -> None:
-    text = {"cleanup.policy": "compact", "leader.replication.throttled.replicas": "1:1"}[name]
-    count = 32_768 // (len(text) + 1)
-    assert parse(TOPIC_SETTINGS[name], ",".join([text] * count))
-    with pytest.raises(ConfigurationError, match="at most 32767 characters"):
-        parse(TOPIC_SETTINGS[name], ",".join([text] * (count + 1)))
+LONG_LIST = ",".join(["1:1"] * 8_192)
+"""The longest list of its members that is a string in Kafka's requests."""
+
+
+def test_a_request_gives_no_value_that_is_longer_than_kafkas_strings() -> None:
+    throttled = "leader.replication.throttled.replicas"
+    assert parse_overrides({throttled: LONG_LIST}) == {throttled: LONG_LIST}
+    with pytest.raises(InvalidConfigError, match="at most 32767 characters, and has 32771"):
+        parse_overrides({throttled: LONG_LIST + ",1:1"})
+    with pytest.raises(InvalidRequestError, match="at most 32767 characters"):
+        check_dynamic("", {"log.cleanup.policy": ",".join(["compact"] * 5_000)})
+
+
+def test_a_file_and_a_stored_value_may_be_longer() -> None:
+    policies = ",".join(["compact"] * 5_000)
+    assert Settings({"log.cleanup.policy": policies}).topic({}).cleanup_policy == policies
+    assert parse_stored_overrides({"cleanup.policy": policies}) == ({"cleanup.policy": policies}, [])
 
 
 def test_several_policies_may_be_given() -> None:

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NotRequired, TypedDict
 
+from kafkalake.config.setting_texts import TEXT_MAX
 from kafkalake.config.value_schema import DECIMAL_PRECISION_MAX, DEPTH_MAX, ValueField, ValueType
 from kafkalake.errors import ConfigurationError
 
-TEXT_MAX = 32_767
-"""The longest text that a topic setting can be in Kafka's protocol."""
 TYPES_MAX = 10_000
 """Types of a schema, those of a record counted wherever its name stands."""
 

@@ -16,15 +16,18 @@ _RANGES = {
     Kind.LONG: (-LONG_MAX - 1, LONG_MAX),
 }
 
-
 TEXT_MAX = 32_767
-"""The most characters of a value. In Kafka no string of a request or a record has more bytes."""
+"""The most characters of a value in a request. In Kafka no string of a request or a record has more bytes; a file's may."""
+
+
+def check_length(name: str, text: str) -> None:
+    """Raise `ConfigurationError` if a value is longer than a request may give it."""
+    if len(text) > TEXT_MAX:
+        raise invalid_value(name, text, f"Value must have at most {TEXT_MAX} characters, and has {len(text)}")
 
 
 def parse(setting: Setting, text: str) -> Value:
-    """Return the setting's value parsed from `text`. Raise `ConfigurationError` if it is malformed, out of range or too long."""
-    if len(text) > TEXT_MAX:
-        raise invalid_value(setting.name, text, f"Value must have at most {TEXT_MAX} characters, and has {len(text)}")
+    """Return the setting's value parsed from `text`. Raise `ConfigurationError` if it is malformed or out of range."""
     value = _convert(setting, text.strip())
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if setting.minimum is not None and value < setting.minimum:

@@ -18,7 +18,7 @@ from kafkalake.config.broker import BROKER_SETTINGS
 from kafkalake.config.layers import ConfigSource, Settings, changed_values
 from kafkalake.config.providers import has_reference, resolvable, resolve
 from kafkalake.config.setting import NO_EFFECT, Update
-from kafkalake.config.setting_texts import format_value
+from kafkalake.config.setting_texts import check_length, format_value
 from kafkalake.config.stored import usable_broker_settings
 from kafkalake.config.values import parse_broker_settings
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaStorageError
@@ -133,6 +133,8 @@ def check_dynamic(broker: str, settings: Mapping[str, str | None]) -> dict[str, 
             raise InvalidRequestError(f"Cannot update these configs dynamically: Set({name})")
         checked[name] = text
     try:
+        for name, text in checked.items():
+            check_length(name, text)
         return {name: format_value(value) or "" for name, value in parse_broker_settings(checked).items()}
     except ConfigurationError as error:
         raise InvalidRequestError(str(error)) from None

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from kafkalake.cluster.image import ConfigOf, ConfigResource, ResourceKind
 from kafkalake.config.layers import ConfigEntry, ConfigSource, Synonym
 from kafkalake.config.setting import Kind, Setting
-from kafkalake.config.setting_texts import format_value, members_of, parse
+from kafkalake.config.setting_texts import check_length, format_value, members_of, parse
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError
 
 INTERVAL, MATCH, METRICS = "interval.ms", "match", "metrics"
@@ -72,6 +72,7 @@ def check_subscription(name: str, settings: Mapping[str, str | None]) -> dict[st
         if text is None:
             raise InvalidRequestError(f"Null value not supported for : {key}")
         try:
+            check_length(key, text)
             checked[key] = format_value(parse(setting, text)) or ""
         except ConfigurationError as error:
             raise InvalidConfigError(str(error)) from None

@@ -14,6 +14,7 @@ from kafkalake.cluster.topic_changes import Assignment, new_partitions
 from kafkalake.config.delay_levels import check_delays
 from kafkalake.config.layers import Settings
 from kafkalake.config.setting import Value
+from kafkalake.config.setting_texts import check_length
 from kafkalake.config.topic_values import check_values
 from kafkalake.config.topics import TOPIC_SETTINGS
 from kafkalake.config.values import parse_topic_overrides
@@ -235,6 +236,8 @@ def check_assignment(replicas: Sequence[int], brokers: Container[int]) -> None:
 def parse_overrides(overrides: Mapping[str, str | None]) -> dict[str, Value]:
     """Return a topic's settings from text. Raise `InvalidConfigError` if one is not valid, or contradicts another."""
     try:
+        for name, text in overrides.items():
+            check_length(name, text or "")
         parsed = parse_topic_overrides(overrides)
         check_values(parsed)
         check_delays(parsed, _DELAY_MAX_MS)

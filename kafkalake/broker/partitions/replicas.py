@@ -493,10 +493,8 @@ class Replicas:
 
     async def _forget(self, topic: Topic) -> None:
         """Stop serving a topic that was deleted, and retire its directories."""
-        led, topic.replicas = (
-            topic.replicas,
-            {},
-        )  # it is not retired twice, if the version is followed only the next time
+        led = topic.replicas
+        topic.replicas = {}  # it is not retired twice, if the version is followed only the next time
         for number, partition in enumerate(led.values(), 1):
             partition.remove()
             call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_removed, partition)
