@@ -459,6 +459,12 @@ def with_retriable(error: K, retriable: bool) -> K:
     return error
 
 
+def with_clause(error: E, clause: str) -> E:
+    """Return the same error with one more clause in its text."""
+    error.args = (f"{error}; {clause}",)
+    return error
+
+
 def as_value(error: E) -> E:
     """Return the same error without its traceback, cause and context, which would keep whole frames alive."""
     error.__traceback__ = error.__cause__ = error.__context__ = None

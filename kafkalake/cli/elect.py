@@ -16,7 +16,7 @@ from kafkalake.topic_partition import TopicPartition, partition_name
 
 if TYPE_CHECKING:
     from kafkalake.client.administration.blocking import Admin
-    from kafkalake.errors import KafkaError
+    from kafkalake.errors import KafkaLakeError
 
 EXAMPLES = """Examples
 
@@ -85,7 +85,7 @@ def _asked(admin: Admin, named: list[str], file: Path | None) -> list[TopicParti
     )
 
 
-def _show(results: Mapping[TopicPartition, KafkaError | None], election: str, *, as_json: bool) -> None:
+def _show(results: Mapping[TopicPartition, KafkaLakeError | None], election: str, *, as_json: bool) -> None:
     """Print the outcome. Raise `Failure` if there was no leader for a partition."""
     from kafkalake.errors import ElectionNotNeededError
 

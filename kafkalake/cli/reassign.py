@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kafkalake.client.administration.reassignments import Reassignment
     from kafkalake.client.cluster import BrokerNode
     from kafkalake.cluster.placement import NewTopics
-    from kafkalake.errors import KafkaError
+    from kafkalake.errors import KafkaLakeError
 
     Assignment = Mapping[TopicPartition, Sequence[int]]
 
@@ -326,7 +326,7 @@ def _remove_throttles(admin: Admin, wanted: Assignment, *, is_quiet: bool) -> No
     admin.remove_throttles(broker_ids, topics)
 
 
-def _raise_first(errors: Mapping[TopicPartition, KafkaError]) -> None:
+def _raise_first(errors: Mapping[TopicPartition, KafkaLakeError]) -> None:
     """Raise the errors of partitions as one `Failure`."""
     if errors:
         raise Failure(
@@ -334,7 +334,7 @@ def _raise_first(errors: Mapping[TopicPartition, KafkaError]) -> None:
         )
 
 
-def _outcome(asked: Iterable[TopicPartition], errors: Mapping[TopicPartition, KafkaError]) -> dict[str, object]:
+def _outcome(asked: Iterable[TopicPartition], errors: Mapping[TopicPartition, KafkaLakeError]) -> dict[str, object]:
     return {
         "partitions": [partition_name(of) for of in sorted(asked) if of not in errors],
         "errors": {partition_name(of): str(error) for of, error in sorted(errors.items())},

@@ -81,10 +81,6 @@ DESCRIBE_DELAYED = ClientApi(
 LOWEST_OFFSETS = ClientApi(LOWEST_OFFSETS_KEY, offsets.LowestOffsetsRequest, offsets.LowestOffsetsResponse, 0, 0)
 LIST_OFFSETS = ClientApi(2, records.ListOffsetsRequest, records.ListOffsetsResponse, 2, 8)
 METADATA = ClientApi(3, cluster.MetadataRequest, cluster.MetadataResponse, 5, 12)
-PARTITIONS_AT_ONCE = 10_000
-"""Partitions of a request about very many. A broker of kafkalake closes the connection of one with 50,000 elements in all."""
-COMMITTED_AT_ONCE = 1_000
-"""Partitions of an OffsetCommit. A broker writes them as one batch of its journal, and refuses one larger than a message may be."""
 OFFSET_COMMIT = ClientApi(8, offsets.OffsetCommitRequest, offsets.OffsetCommitResponse, 6, 9)
 # Later versions name several groups.
 OFFSET_FETCH = ClientApi(9, offsets.OffsetFetchRequest, offsets.OffsetFetchResponse, 5, 7)

@@ -255,7 +255,7 @@ def test_the_cluster_its_quorum_and_its_log_directories(admin: Admin, any_broker
 
 def test_leaders_and_reassignments(admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create(admin, topic, partitions=5)
-    monkeypatch.setattr(brokers, "_PARTITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(brokers, "_DESCRIBED_AT_ONCE", 2)
     assert admin.eligible_leaders([topic]) == {(topic, partition): ((), ()) for partition in range(5)}
     elected = admin.elect_leaders(Election.PREFERRED, [(topic, 0), (topic, 9)])
     assert isinstance(elected[topic, 0], ElectionNotNeededError)

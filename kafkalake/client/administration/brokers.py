@@ -5,8 +5,8 @@ Broker errors are raised as the classes of `kafkalake.errors`, with the broker's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kafkalake.client.administration.answers import find_result, raise_error, raise_result
@@ -14,6 +14,7 @@ from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.arguments import BrokerId
 from kafkalake.client.cluster import BrokerNode
 from kafkalake.client.network.script import Script
+from kafkalake.client.request_parts import cut
 from kafkalake.client.requests import (
     DESCRIBE_CLUSTER,
     DESCRIBE_LOG_DIRS,
@@ -48,7 +49,8 @@ from kafkalake.wire.messages.controller import (
 
 _WITH_FENCED = 2
 """The version of DescribeCluster that describes fenced brokers too."""
-_PARTITIONS_AT_ONCE = 2_000
+_DESCRIBED_AT_ONCE = 2_000
+"""Partitions in a response of DescribeTopicPartitions, as Kafka's client asks for."""
 _QUORUM = QuorumTopic(topic_name="__cluster_metadata", partitions=(QuorumPartition(partition_index=0),))
 
 
@@ -190,17 +192,35 @@ def describe_log_dirs(
 
     Raise `ClusterAuthorizationError`, `KafkaStorageError` for a directory that cannot be read, and `BrokerUnavailableError`.
     """
-    topics = [DescribableLogDirTopic(topic=name, partitions=of) for name, of in by_topic(partitions or ()).items()]
-    message = DescribeLogDirsRequest(topics=None if partitions is None else topics)
+    messages = [DescribeLogDirsRequest(topics=None)]
+    if partitions is not None:
+        messages = [
+            DescribeLogDirsRequest(
+                topics=[DescribableLogDirTopic(topic=name, partitions=of) for name, of in by_topic(part).items()]
+            )
+            for part in cut(partitions)
+        ]
 
     def attempt() -> Script[dict[int, list[LogDir]]]:
         yield from call.find_brokers()
-        answers = yield from call.request_all(DESCRIBE_LOG_DIRS, dict.fromkeys(broker_ids, message))
-        for broker_id, answer in answers.items():
-            raise_error(answer.error_code, f"the log directories of broker {broker_id}")
-        return {broker_id: list(map(_log_dir, answer.results)) for broker_id, answer in answers.items()}
+        found: dict[int, list[LogDir]] = {broker_id: [] for broker_id in broker_ids}
+        for message in messages:
+            answers = yield from call.request_all(DESCRIBE_LOG_DIRS, dict.fromkeys(broker_ids, message))
+            for broker_id, answer in answers.items():
+                raise_error(answer.error_code, f"the log directories of broker {broker_id}")
+                found[broker_id] = _joined(found[broker_id], map(_log_dir, answer.results))
+        return found
 
     return (yield from call.retrying(attempt))
+
+
+def _joined(before: Iterable[LogDir], others: Iterable[LogDir]) -> list[LogDir]:
+    """Return log directories, each with the replicas of both descriptions."""
+    found = {each.path: each for each in before}
+    for each in others:
+        earlier = found.get(each.path)
+        found[each.path] = each if earlier is None else replace(each, replicas={**earlier.replicas, **each.replicas})
+    return list(found.values())
 
 
 def _log_dir(result: DescribeLogDirsResult) -> LogDir:
@@ -224,11 +244,19 @@ def unregister_broker(call: AdminCall, broker_id: BrokerId) -> Script[None]:
 def eligible_leaders(call: AdminCall, topics: Sequence[str]) -> Script[dict[TopicPartition, EligibleLeaders]]:
     """Return for partitions of topics who may lead them beside the ISR. A broker that has no such replicas leaves them out."""
     found: dict[TopicPartition, EligibleLeaders] = {}
+    for part in cut(sorted(topics)):
+        found |= yield from _eligible_leaders(call, part)
+    return found
+
+
+def _eligible_leaders(call: AdminCall, names: Sequence[str]) -> Script[dict[TopicPartition, EligibleLeaders]]:
+    """Return those of topics that one request may name, in the order of which the responses come."""
+    found: dict[TopicPartition, EligibleLeaders] = {}
     cursor: Cursor | None = None
     while True:
         message = DescribeTopicPartitionsRequest(
-            topics=[TopicRequest(name=name) for name in sorted(topics)],
-            response_partition_limit=_PARTITIONS_AT_ONCE,
+            topics=[TopicRequest(name=name) for name in names],
+            response_partition_limit=_DESCRIBED_AT_ONCE,
             cursor=cursor,
         )
         try:

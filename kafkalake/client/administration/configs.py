@@ -9,6 +9,7 @@ from kafkalake.client.administration.answers import find_result, no_result, rais
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.arguments import checked_broker_name
 from kafkalake.client.network.script import Script
+from kafkalake.client.request_parts import CONFIGS_AT_ONCE, cut
 from kafkalake.client.requests import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, A, ClientApi, Q
 from kafkalake.wire.messages.topics import (
     AlterableConfig,
@@ -55,7 +56,21 @@ class ConfigEntry:
 def describe_configs(
     call: AdminCall, resource_type: int, names: Sequence[str], *, documentation: bool = False
 ) -> Script[dict[str, list[ConfigEntry]]]:
-    """Return settings of topics (`TOPIC_RESOURCE`) or brokers (`BROKER_RESOURCE`, names are ids), by resource, ordered by name."""
+    """Return settings of topics (`TOPIC_RESOURCE`) or brokers (`BROKER_RESOURCE`, names are ids), by resource, ordered by name.
+
+    Each broker is asked about its own ones.
+    """
+    parts = [[name] for name in names] if resource_type == BROKER_RESOURCE else cut(names, CONFIGS_AT_ONCE)
+    found: dict[str, list[ConfigEntry]] = {}
+    for part in parts:
+        found |= yield from _describe(call, resource_type, part, documentation)
+    return found
+
+
+def _describe(
+    call: AdminCall, resource_type: int, names: Sequence[str], documentation: bool
+) -> Script[dict[str, list[ConfigEntry]]]:
+    """Return settings of the resources of one request."""
     resources = [
         DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=None)
         for name in names

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from kafkalake.client.administration.answers import no_result, raise_error, require_partitions
+from kafkalake.client.administration.answers import missing_partitions, no_result, raise_error, result_error
 from kafkalake.client.administration.call import AdminCall
+from kafkalake.client.administration.several_requests import ask_in_parts
 from kafkalake.client.arguments import checked_offsets
 from kafkalake.client.network.script import Script
 from kafkalake.client.records import OffsetAndMetadata
-from kafkalake.client.requests import COMMITTED_AT_ONCE, GROUP, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
-from kafkalake.errors import UnknownTopicOrPartitionError, error_for_code
-from kafkalake.topic_partition import TopicPartition, by_topic, partition_name
+from kafkalake.client.request_parts import COMMITTED_AT_ONCE, cut
+from kafkalake.client.requests import GROUP, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+from kafkalake.errors import (
+    KafkaError,
+    KafkaLakeError,
+    UnknownTopicOrPartitionError,
+    error_for_code,
+    with_clause,
+)
+from kafkalake.topic_partition import TopicPartition, by_topic
 from kafkalake.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -46,16 +54,23 @@ def committed_offsets(call: AdminCall, group_id: str) -> Script[dict[TopicPartit
 def alter_offsets(
     call: AdminCall, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
 ) -> Script[None]:
-    """Commit offsets for a group without members, many of them in several requests: what was committed before an error stays.
+    """Commit offsets for a group without members, many of them in several requests.
 
-    Raise `UnknownMemberIdError` if the group has members.
+    Raise the first partition's error, whose text counts the partitions that are committed all the same, and
+    `UnknownMemberIdError` if the group has members.
     """
-    places = sorted(checked_offsets(offsets).items())
-    for first in range(0, len(places), COMMITTED_AT_ONCE):
-        yield from _alter(call, group_id, dict(places[first : first + COMMITTED_AT_ONCE]))
+    places = checked_offsets(offsets)
+    if places:
+        parts = cut(sorted(places), COMMITTED_AT_ONCE)
+        results = yield from ask_in_parts(
+            parts, lambda part: _alter(call, group_id, {each: places[each] for each in part})
+        )
+        _raise_first(results, "committed")
 
 
-def _alter(call: AdminCall, group_id: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> Script[None]:
+def _alter(
+    call: AdminCall, group_id: str, places: Mapping[TopicPartition, OffsetAndMetadata]
+) -> Script[dict[TopicPartition, KafkaError | None]]:
     """Commit offsets in one request."""
     topics = [
         OffsetCommitRequestTopic(name=topic, partitions=[_commit(index, places[topic, index]) for index in indices])
@@ -74,20 +89,22 @@ def _alter(call: AdminCall, group_id: str, places: Mapping[TopicPartition, Offse
             if len(codes) == 1 or error_for_code(code, "").retriable:
                 raise_error(code, f"group '{group_id}'")
 
-    _check_partitions((yield from call.ask_coordinator(GROUP, group_id, OFFSET_COMMIT, message, check)), places)
+    return _results((yield from call.ask_coordinator(GROUP, group_id, OFFSET_COMMIT, message, check)), places)
 
 
 def delete_offsets(call: AdminCall, group_id: str, partitions: Iterable[TopicPartition]) -> Script[None]:
-    """Delete committed offsets, many of them in several requests: what was deleted before an error stays so.
+    """Delete committed offsets, many of them in several requests.
 
-    Raise `GroupSubscribedToTopicError` for topics the group is subscribed to.
+    Raise the first partition's error, whose text counts the partitions whose offsets are deleted all the same:
+    `GroupSubscribedToTopicError` for topics the group is subscribed to.
     """
-    asked = list(partitions)
-    for first in range(0, max(len(asked), 1), COMMITTED_AT_ONCE):
-        yield from _delete(call, group_id, asked[first : first + COMMITTED_AT_ONCE])
+    parts = cut(sorted(set(partitions)), COMMITTED_AT_ONCE)
+    _raise_first((yield from ask_in_parts(parts, lambda part: _delete(call, group_id, part))), "deleted")
 
 
-def _delete(call: AdminCall, group_id: str, asked: list[TopicPartition]) -> Script[None]:
+def _delete(
+    call: AdminCall, group_id: str, asked: Sequence[TopicPartition]
+) -> Script[dict[TopicPartition, KafkaError | None]]:
     """Delete committed offsets in one request."""
     topics = [
         OffsetDeleteRequestTopic(
@@ -96,7 +113,7 @@ def _delete(call: AdminCall, group_id: str, asked: list[TopicPartition]) -> Scri
         for topic, indices in by_topic(asked).items()
     ]
     message = OffsetDeleteRequest(group_id=group_id, topics=topics)
-    _check_partitions((yield from call.ask_coordinator(GROUP, group_id, OFFSET_DELETE, message)), asked)
+    return _results((yield from call.ask_coordinator(GROUP, group_id, OFFSET_DELETE, message)), asked)
 
 
 def _commit(index: int, place: OffsetAndMetadata) -> OffsetCommitRequestPartition:
@@ -108,10 +125,23 @@ def _commit(index: int, place: OffsetAndMetadata) -> OffsetCommitRequestPartitio
     )
 
 
-def _check_partitions(answer: OffsetCommitResponse | OffsetDeleteResponse, asked: Iterable[TopicPartition]) -> None:
+def _results(
+    answer: OffsetCommitResponse | OffsetDeleteResponse, asked: Iterable[TopicPartition]
+) -> dict[TopicPartition, KafkaError | None]:
+    """Return the error of each partition, None if it has none."""
     found = {
-        (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
+        (topic.name, each.partition_index): result_error(each, f"partition {topic.name}-{each.partition_index}")
+        for topic in answer.topics
+        for each in topic.partitions
     }
-    for partition, code in found.items():
-        raise_error(code, f"partition {partition_name(partition)}")
-    require_partitions(asked, found)
+    return found | missing_partitions(asked, found)
+
+
+def _raise_first(results: Mapping[TopicPartition, KafkaLakeError | None], done: str) -> None:
+    """Raise the first error, with the number of partitions that have none."""
+    errors = [error for error in results.values() if error is not None]
+    others = len(results) - len(errors)
+    if errors and others:
+        raise with_clause(errors[0], f"the offsets of {others} other partition{'s'[: others > 1]} were {done}")
+    if errors:
+        raise errors[0]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kafkalake.client.administration.answers import raise_result, require_partitions
+from kafkalake.client.administration.answers import raise_result, require_partitions, result_error
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.administration.topics import find_leaders
 from kafkalake.client.network.script import Script
-from kafkalake.client.requests import DELETE_RECORDS, LIST_OFFSETS, PARTITIONS_AT_ONCE
-from kafkalake.errors import PolicyViolationError
+from kafkalake.client.request_parts import cut
+from kafkalake.client.requests import DELETE_RECORDS, LIST_OFFSETS
+from kafkalake.errors import KafkaError, PolicyViolationError
 from kafkalake.topic_partition import TopicPartition, by_topic
 from kafkalake.wire.messages.records import (
     DeleteRecordsPartition,
@@ -73,7 +74,7 @@ def delete_records(call: AdminCall, before: Mapping[TopicPartition, int]) -> Scr
     """Delete the records before an offset (-1: the high watermark) of each partition. Return the new log start offsets.
 
     Raise `PolicyViolationError` if a topic keeps its records, `KafkaError` if a broker refuses for another reason. Other
-    partitions may be done then.
+    partitions are done all the same.
     """
 
     def message(partitions: list[TopicPartition]) -> DeleteRecordsRequest:
@@ -89,14 +90,19 @@ def delete_records(call: AdminCall, before: Mapping[TopicPartition, int]) -> Scr
     def attempt() -> Script[dict[TopicPartition, int]]:
         leaders = yield from find_leaders(call, before)
         found = {}
+        errors: list[KafkaError] = []
         for some in _requests(leaders):
             messages = {leader: message(partitions) for leader, partitions in some.items()}
             answers = yield from call.request_all(DELETE_RECORDS, messages, work_ms=call.work_ms)
             for topic in (topic for answer in answers.values() for topic in answer.topics):
                 for each in topic.partitions:
-                    _raise_refusal(each.error_code, topic.name)
-                    raise_result(each, f"partition {topic.name}-{each.partition_index}")
-                    found[topic.name, each.partition_index] = each.low_watermark
+                    error = result_error(each, f"partition {topic.name}-{each.partition_index}")
+                    if error is None:
+                        found[topic.name, each.partition_index] = each.low_watermark
+                    else:
+                        errors.append(_with_reason(error, topic.name))
+        if errors:  # what is retriable is asked for again, whatever else is refused
+            raise max(errors, key=lambda error: error.retriable)
         require_partitions(before, found)
         return found
 
@@ -105,15 +111,16 @@ def delete_records(call: AdminCall, before: Mapping[TopicPartition, int]) -> Scr
 
 def _requests(leaders: Mapping[int, list[TopicPartition]]) -> Iterator[dict[int, list[TopicPartition]]]:
     """Yield partitions by their leaders, as many of each at once as one request has."""
-    for first in range(0, max(map(len, leaders.values()), default=0), PARTITIONS_AT_ONCE):
-        parts = {leader: of[first : first + PARTITIONS_AT_ONCE] for leader, of in leaders.items()}
-        yield {leader: part for leader, part in parts.items() if part}
+    parts = {leader: cut(of) for leader, of in leaders.items()}
+    for number in range(max(map(len, parts.values()), default=0)):
+        yield {leader: of[number] for leader, of in parts.items() if number < len(of)}
 
 
-def _raise_refusal(code: int, topic: str) -> None:
-    """Raise `PolicyViolationError` with the reason, for which the response has no room."""
-    if code == PolicyViolationError.code:
-        raise PolicyViolationError(
-            f"records of topic '{topic}' are not deleted: it has delete.protected=true, or, in Apache Kafka, a "
-            "cleanup.policy without delete"
-        )
+def _with_reason(error: KafkaError, topic: str) -> KafkaError:
+    """Return the error, a `PolicyViolationError` with the reason, for which the response has no room."""
+    if not isinstance(error, PolicyViolationError):
+        return error
+    return PolicyViolationError(
+        f"records of topic '{topic}' are not deleted: it has delete.protected=true, or, in Apache Kafka, a "
+        "cleanup.policy without delete"
+    )

@@ -12,10 +12,12 @@ from typing import NamedTuple
 from kafkalake.client.administration.answers import missing_partitions, raise_result, result_error
 from kafkalake.client.administration.call import AdminCall
 from kafkalake.client.administration.configs import BROKER_RESOURCE, TOPIC_RESOURCE, alter_configs
+from kafkalake.client.administration.several_requests import ask_in_parts
 from kafkalake.client.arguments import BrokerId
 from kafkalake.client.network.script import Script
+from kafkalake.client.request_parts import cut
 from kafkalake.client.requests import ALTER_PARTITION_REASSIGNMENTS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS
-from kafkalake.errors import KafkaError
+from kafkalake.errors import KafkaError, KafkaLakeError
 from kafkalake.topic_partition import TopicPartition, by_topic
 from kafkalake.wire.messages.controller import (
     AlterPartitionReassignmentsRequest,
@@ -76,8 +78,20 @@ def list_reassignments(call: AdminCall) -> Script[dict[TopicPartition, Reassignm
 
 def alter_reassignments(
     call: AdminCall, wanted: Mapping[TopicPartition, Sequence[int] | None]
-) -> Script[dict[TopicPartition, KafkaError]]:
-    """Move partitions to other replicas, or None: back to those of before. Return the errors of those that do not move."""
+) -> Script[dict[TopicPartition, KafkaLakeError]]:
+    """Move partitions to other replicas, or None: back to those of before. Return the errors of those that do not move.
+
+    Very many are named in several requests. An error of a later request as a whole is that of the partitions left by then.
+    """
+    parts = cut(sorted(wanted), elements=lambda each: 1 + len(wanted[each] or ()))
+    found = yield from ask_in_parts(parts, lambda part: _alter(call, {each: wanted[each] for each in part}))
+    return {partition: error for partition, error in found.items() if error is not None}
+
+
+def _alter(
+    call: AdminCall, wanted: Mapping[TopicPartition, Sequence[int] | None]
+) -> Script[dict[TopicPartition, KafkaError | None]]:
+    """Move partitions in one request."""
     topics = [
         ReassignableTopic(
             name=name,
@@ -93,18 +107,27 @@ def alter_reassignments(
         for topic in answer.responses
         for each in topic.partitions
     }
-    found |= missing_partitions(wanted, found)
-    return {partition: error for partition, error in found.items() if error is not None}
+    return found | missing_partitions(wanted, found)
 
 
 def elect_leaders(
     call: AdminCall, election: Election, partitions: Iterable[TopicPartition] | None = None
-) -> Script[dict[TopicPartition, KafkaError | None]]:
+) -> Script[dict[TopicPartition, KafkaLakeError | None]]:
     """Elect leaders of partitions (None: of all) and return the error of each, None if it has another leader now.
 
     `ElectionNotNeededError`: it is led by the one already. Of all partitions only those are returned that needed an election.
+    Very many are named in several requests. An error of a later request as a whole is that of the partitions left by then.
     """
-    wanted = None if partitions is None else list(partitions)
+    if partitions is None:
+        return dict((yield from _elect(call, election, None)))
+    parts = cut(sorted(set(partitions)))
+    return (yield from ask_in_parts(parts, lambda part: _elect(call, election, part)))
+
+
+def _elect(
+    call: AdminCall, election: Election, wanted: Sequence[TopicPartition] | None
+) -> Script[dict[TopicPartition, KafkaError | None]]:
+    """Elect leaders in one request."""
     asked = [ElectLeadersTopicPartitions(topic=name, partitions=of) for name, of in by_topic(wanted or ()).items()]
     request = ElectLeadersRequest(
         topic_partitions=None if wanted is None else asked,

@@ -11,9 +11,11 @@ from uuid import UUID
 
 from kafkalake.client.administration.answers import find_result, no_result, raise_result, result_error
 from kafkalake.client.administration.call import AdminCall
+from kafkalake.client.administration.several_requests import ask_in_parts
 from kafkalake.client.arguments import Seconds
 from kafkalake.client.cluster import TopicInfo, topic_info
 from kafkalake.client.network.script import Script
+from kafkalake.client.request_parts import cut
 from kafkalake.client.requests import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -26,6 +28,7 @@ from kafkalake.close_names import did_you_mean
 from kafkalake.errors import (
     InvalidTopicError,
     KafkaError,
+    KafkaLakeError,
     LeaderNotAvailableError,
     ThrottlingQuotaExceededError,
     UnknownTopicOrPartitionError,
@@ -90,8 +93,16 @@ def create_topic(
     )
 
 
-def delete_topics(call: AdminCall, names: Sequence[str]) -> Script[dict[str, KafkaError]]:
-    """Delete topics. Return the errors by topic. Those that a quota refuses behind others are asked for again."""
+def delete_topics(call: AdminCall, names: Sequence[str]) -> Script[dict[str, KafkaLakeError]]:
+    """Delete topics. Return the errors by topic. Those that a quota refuses behind others are asked for again.
+
+    Very many are named in several requests. An error of a later request as a whole is that of the topics left by then.
+    """
+    return (yield from ask_in_parts(cut(names), lambda part: _delete(call, part)))
+
+
+def _delete(call: AdminCall, names: Sequence[str]) -> Script[dict[str, KafkaError]]:
+    """Delete topics that one request may name."""
     errors: dict[str, KafkaError] = {}
     left = list(names)
     while left:
@@ -202,17 +213,18 @@ def _ask(
     call: AdminCall, names: Iterable[str] | None, *, create: bool = False
 ) -> Script[tuple[dict[str, TopicInfo], dict[str, KafkaError]]]:
     """Return topics (None: all), and the errors of those that cannot be described, by name."""
-    wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-    message = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
-    answer = yield from call.request((yield from call.any_broker()), METADATA, message)
     topics: dict[str, TopicInfo] = {}
     errors: dict[str, KafkaError] = {}
-    for topic in answer.topics:
-        name = topic.name or ""
-        if topic.error_code:
-            errors[name] = error_for_code(topic.error_code, f"topic '{name}': {error_name(topic.error_code)}")
-        else:
-            topics[name] = topic_info(topic)
+    for part in [None] if names is None else cut(names):
+        wanted = None if part is None else [MetadataRequestTopic(name=name) for name in part]
+        message = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
+        answer = yield from call.request((yield from call.any_broker()), METADATA, message)
+        for topic in answer.topics:
+            name = topic.name or ""
+            if topic.error_code:
+                errors[name] = error_for_code(topic.error_code, f"topic '{name}': {error_name(topic.error_code)}")
+            else:
+                topics[name] = topic_info(topic)
     return topics, errors
 
 

@@ -18,7 +18,8 @@ from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.records import OffsetAndMetadata
-from kafkalake.client.requests import COMMITTED_AT_ONCE, OFFSET_COMMIT, OFFSET_FETCH, error_name
+from kafkalake.client.request_parts import COMMITTED_AT_ONCE, cut
+from kafkalake.client.requests import OFFSET_COMMIT, OFFSET_FETCH, error_name
 from kafkalake.errors import (
     FencedMemberEpochError,
     IllegalGenerationError,
@@ -107,9 +108,8 @@ class Commits:
         if len(self._waiting) >= _WAITING_MAX:
             operation.fail(RequestTimedOutError(f"{_WAITING_MAX} commits wait for the group's coordinator"))
         elif offsets:
-            places = sorted(offsets.items())
-            for first in range(0, len(places), COMMITTED_AT_ONCE):
-                self._waiting.append(_Asked(operation, offsets=dict(places[first : first + COMMITTED_AT_ONCE])))
+            for part in cut(sorted(offsets.items()), COMMITTED_AT_ONCE):
+                self._waiting.append(_Asked(operation, offsets=dict(part)))
         else:
             operation.complete(None)
         return operation
