@@ -15,10 +15,14 @@ from kafkalake.config.topic_values import AVRO, VALUE_FORMAT, VALUE_SCHEMA, topi
 from kafkalake.config.value_schema import ValueField, value_field, value_schema_sql
 from kafkalake.errors import (
     ConfigurationError,
+    InvalidPartitionsError,
     InvalidTopicError,
+    KafkaLakeError,
     LakeError,
     PolicyViolationError,
     UnknownTopicIdError,
+    as_value,
+    with_clause,
 )
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.metadata import paths
@@ -69,9 +73,11 @@ def create_table(question: Question) -> None:
 
 
 def alter_table(question: Question) -> None:
-    """Set the settings in `set`, return those in `unset` to their defaults, and add the columns in `add`, all or none.
+    """Set the settings in `set`, return those in `unset` to their defaults, and add the columns in `add`.
 
-    The broker adds columns to those that are there by then, so that nobody's are lost.
+    The broker adds columns to those that are there by then, so that nobody's are lost. What it refuses is not done in part, but
+    settings and partitions are two changes: an error between them says that the settings are changed. The statement can be
+    repeated.
 
     Raise `ConfigurationError`, `InvalidConfigError`, `InvalidPartitionsError` and others.
     """
@@ -82,8 +88,9 @@ def alter_table(question: Question) -> None:
         raise ConfigurationError(f"{fixed or PARTITIONS} is no setting of a topic that can be changed so")
     with connect(lake_path(question["lake"])) as admin:
         added = {VALUE_SCHEMA: _added_fields(admin, name, question["add"])} if question["add"] else {}
+        has_settings = bool(properties or unset or added)
         for validate_only in (True, False):
-            if properties or unset or added:
+            if has_settings:
                 admin.alter_configs(
                     TOPIC_RESOURCE,
                     name,
@@ -92,8 +99,22 @@ def alter_table(question: Question) -> None:
                     append=added,
                     validate_only=validate_only,
                 )
-            if partitions > 0:
-                admin.create_partitions(name, partitions, validate_only=validate_only)
+            try:
+                _have_partitions(admin, name, partitions, validate_only=validate_only)
+            except KafkaLakeError as error:
+                if validate_only or not has_settings:
+                    raise
+                raise with_clause(as_value(error), f"the settings of topic {name} are changed") from None
+
+
+def _have_partitions(admin: Admin, topic: str, count: int, *, validate_only: bool) -> None:
+    """Add partitions until there are `count` (-1: any number). Raise `InvalidPartitionsError` if there are more."""
+    try:
+        if count > 0:
+            admin.create_partitions(topic, count, validate_only=validate_only)
+    except InvalidPartitionsError:
+        if len(admin.describe_topic(topic).partitions) != count:
+            raise
 
 
 def drop_table(question: Question) -> bool:

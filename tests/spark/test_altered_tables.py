@@ -1,0 +1,52 @@
+"""ALTER TABLE of a topic's table makes two changes, of settings and of partitions: it can be repeated, and says what was done."""
+
+from __future__ import annotations
+
+import pytest
+from kafka_reference import Kafkalake
+from lake_catalog import Statement, refused
+
+from kafkalake.client.administration.blocking import Admin
+from kafkalake.client.administration.configs import TOPIC_RESOURCE
+from kafkalake.errors import InvalidPartitionsError
+from kafkalake.spark.planner.statements import alter_table
+
+
+def state(broker: Kafkalake, topic: str) -> tuple[int, str | None]:
+    """The number of partitions, and `retention.ms`."""
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        entries = admin.describe_configs(TOPIC_RESOURCE, [topic])[topic]
+        retention = next(entry.value for entry in entries if entry.name == "retention.ms")
+        return len(admin.describe_topic(topic).partitions), retention
+
+
+def test_a_statement_that_was_carried_out_can_be_repeated(sql: Statement, broker: Kafkalake, clicks: str) -> None:
+    sql(f"CREATE TABLE lake.{clicks}")
+    for retention in ("7200000", "7200000", "3600000"):
+        sql(f"ALTER TABLE lake.{clicks} SET TBLPROPERTIES ('partitions' = '4', 'retention.ms' = '{retention}')")
+        assert state(broker, clicks) == (4, retention)
+    assert "would not be an increase" in refused(
+        sql, f"ALTER TABLE lake.{clicks} SET TBLPROPERTIES ('partitions' = '3', 'retention.ms' = '5')"
+    )
+    assert state(broker, clicks) == (4, "3600000")
+
+
+def test_partitions_that_are_refused_behind_the_settings_say_so(
+    sql: Statement, broker: Kafkalake, clicks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another client adds partitions between the check of the statement and its second change."""
+    create_partitions = Admin.create_partitions
+
+    def overtaken(admin: Admin, topic: str, count: int, *, validate_only: bool = False) -> None:
+        if not validate_only:
+            create_partitions(admin, topic, count + 1)
+        create_partitions(admin, topic, count, validate_only=validate_only)
+
+    sql(f"CREATE TABLE lake.{clicks}")
+    monkeypatch.setattr(Admin, "create_partitions", overtaken)
+    question = {"lake": str(broker.lake), "topic": clicks, "unset": [], "add": []}
+    with pytest.raises(InvalidPartitionsError, match=f"increase; the settings of topic {clicks} are changed$"):
+        alter_table({**question, "set": {"partitions": "3", "retention.ms": "7200000"}})
+    assert state(broker, clicks) == (4, "7200000")
+    with pytest.raises(InvalidPartitionsError, match=r"increase$"):
+        alter_table({**question, "set": {"partitions": "4"}})
