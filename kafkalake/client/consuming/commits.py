@@ -66,12 +66,13 @@ class CommitFailedError(KafkaLakeError):
 class _Asked:
     """A request of an operation that waits for the coordinator or its response: a commit (`offsets`) or a question (`partitions`).
 
-    error: the last one.
+    found: of a question, shared by all requests of its operation. error: the last one.
     """
 
     operation: Operation[None] | Operation[Committed]
     offsets: Offsets = field(default_factory=dict)
     partitions: Collection[TopicPartition] = ()
+    found: Committed | None = None
     retry_at_ms: int = 0
     is_asking: bool = False
     error: KafkaLakeError | None = None
@@ -118,7 +119,8 @@ class Commits:
         """Find out what was committed, None for partitions without a commit."""
         operation: Operation[Committed] = Operation(deadline_ms)
         if partitions:
-            self._waiting.append(_Asked(operation, partitions=list(partitions)))
+            found: Committed = dict.fromkeys(partitions)
+            self._waiting += [_Asked(operation, partitions=part, found=found) for part in cut(sorted(found))]
         else:
             operation.complete({})
         return operation
@@ -215,7 +217,7 @@ class Commits:
         }
         refused = [(partition, code) for partition, code in codes.items() if code]
         if not refused:
-            self._end_answered(asked, asked.offsets, codes, None)
+            self._end_answered(asked, asked.offsets, codes)
             return
         (topic, number), code = refused[0]
         self._report_refused(code)
@@ -237,19 +239,19 @@ class Commits:
         if code:
             self._refused(asked, code, f"the offsets of group '{self._settings.group_id}'")
             return
-        found: Committed = dict.fromkeys(asked.partitions)
+        found = asked.found
+        assert found is not None
         for place, each in places:
             if place in found and each.committed_offset > _NO_OFFSET:
                 epoch = None if each.committed_leader_epoch <= _NO_EPOCH else each.committed_leader_epoch
                 found[place] = OffsetAndMetadata(each.committed_offset, epoch, each.metadata or "")
-        self._end_answered(asked, asked.partitions, dict(places), found)
+        self._end_answered(asked, asked.partitions, dict(places))
 
     def _end_answered(
         self,
         asked: _Asked,
         wanted: Collection[TopicPartition],
         answered: Container[TopicPartition],
-        found: Committed | None,
     ) -> None:
         """End what a response without an error has answered. If it lacks a partition, nothing is known of that."""
         lacking = [each for each in wanted if each not in answered]
@@ -257,7 +259,7 @@ class Commits:
             text = f"the response has no result for partition {partition_name(lacking[0])}"
             self._repeat(asked, NetworkExceptionError(text))
         else:
-            self._end(asked, None, found)
+            self._end(asked, None)
 
     def _lost(self, asked: _Asked, error: KafkaLakeError | None) -> None:
         self._coordinator.lose(self._now_ms)
@@ -279,7 +281,7 @@ class Commits:
         else:
             self._end(asked, error)
 
-    def _end(self, asked: _Asked, error: KafkaLakeError | None, found: Committed | None = None) -> None:
+    def _end(self, asked: _Asked, error: KafkaLakeError | None) -> None:
         """End a request, and its operation with the last one or with an error."""
         operation = asked.operation
         if error is not None:
@@ -288,4 +290,4 @@ class Commits:
         else:
             self._waiting.remove(asked)
             if all(each.operation is not operation for each in self._waiting):
-                operation.complete(found)  # type: ignore[arg-type]  # a commit has none
+                operation.complete(asked.found)  # type: ignore[arg-type]  # a commit has none

@@ -40,6 +40,7 @@ from kafkalake.wire.messages.offsets import (
     PartitionResult,
     TopicResult,
 )
+from kafkalake.wire.messages.reading import ELEMENTS_MAX
 
 T = TypeVar("T")
 STEP_MS = 10
@@ -213,6 +214,14 @@ def test_one_request_that_is_refused_ends_a_commit_of_several(world: GroupWorld)
     world.answers = False
     script.close()
     world.run(world.calls.close(0))
+
+
+def test_offsets_of_more_partitions_than_a_request_may_name_are_found(world: GroupWorld) -> None:
+    many = {("t", number): number for number in range(ELEMENTS_MAX + 1)}
+    world.committed |= many
+    del world.committed["t", 5]
+    found = world.run(world.calls.committed(list(many), 30_000))
+    assert {place: committed and committed.offset for place, committed in found.items()} == many | {("t", 5): None}
 
 
 def test_an_answer_that_lacks_a_partition_does_not_say_that_nothing_is_committed(world: GroupWorld) -> None:
