@@ -36,6 +36,7 @@ LEAVES = {
     "ownership",
     "printable",
     "run_blocking",
+    "topic_names",
     "topic_partition",
     "unsigned_varint",
     "uuid_text",
@@ -153,7 +154,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "spark.source": {"spark", "reader", "spark.stream", "spark.sink", "record", "errors"},
     "spark.stream": {"reader", "spark.source", "metadata", "errors", "extras", "topic_partition"},
-    "spark.sink": {"reader", "spark.source", "client", "config", "metadata", "record", "storage", "wire", "errors"},
+    "spark.sink": {"reader", "spark.source", "client", "config", "metadata", "record", "storage", "wire", "errors"}
+    | {"topic_names"},
     "jobs": JOBS,
     "jobs.compaction": JOBS,
     "jobs.consume": JOBS,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kafkalake.broker.partitions.topic_names import check_topic_name
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.errors import TopicAuthorizationError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from kafkalake.server.authorizer import Resource
 from kafkalake.server.request import Request
+from kafkalake.topic_names import check_topic_name
 
 
 def find_topic(request: Request[object], name: str) -> Topic:

@@ -41,6 +41,7 @@ def test_options_are_parsed_in_any_case_and_those_of_a_read_passed_over() -> Non
         ({"txnAppId": "etl", "txnVersion": str(2**63)}, r"txnVersion is '9223372036854775808': .* at most 92233720"),
         ({"txnAppId": "etl", "txnVersion": "\u0661"}, "txnVersion is"),
         ({"topic": "a,b"}, "'a,b' is not one topic's name"),
+        ({"topic": ".."}, r"'\.\.' is not one topic's name"),
         ({"commitTimeout": "soon"}, "commitTimeout is 'soon'"),
         ({"commitTimeout": "0"}, "commitTimeout is '0'"),
         ({"kafka.bootstrap.servers": "here"}, "'here' is not HOST:PORT"),

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from kafkalake.broker.admin.level_topics import LEVELS, check_not_level, check_own_settings, is_level_of, level_names
 from kafkalake.broker.partitions.new_topic import NewTopic
-from kafkalake.broker.partitions.topic_names import check_topic_name, collision_key
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.placement import check_factor, factor_of
 from kafkalake.cluster.topic_changes import Assignment, new_partitions
@@ -32,6 +31,7 @@ from kafkalake.errors import (
     as_value,
 )
 from kafkalake.internal_topics import INTERNAL
+from kafkalake.topic_names import check_topic_name, collision_key
 
 _DELAY_MAX_MS = int(str(TOPIC_SETTINGS["delay.max.ms"].default))
 PARTITIONS_MAX = 10_000

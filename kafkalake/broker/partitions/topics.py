@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from kafkalake.broker.partitions.partition import Partition
-from kafkalake.broker.partitions.topic_names import collision_key
 from kafkalake.cluster.election import ElectionRules
 from kafkalake.cluster.image import NO_LEADER, ClusterImage, PartitionRegistration, TopicIdPartition
 from kafkalake.config.setting import Value
 from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import NotLeaderOrFollowerError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from kafkalake.storage.config import LogConfig
+from kafkalake.topic_names import collision_key
 from kafkalake.topic_partition import TopicPartition
 
 _NEVER_MS = 2**63 - 1

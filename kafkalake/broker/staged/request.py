@@ -10,13 +10,13 @@ from typing import Any
 
 from kafkalake.broker.staged.commits import Committed
 from kafkalake.errors import InvalidRequestError
+from kafkalake.topic_names import is_topic_name
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 """A directory or file name in the staging area: no path traversal, no hidden files."""
 APPLICATION_BYTES_MAX = 200
 FILES_MAX = 250_000
 TOPICS_MAX = 10_000
-TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 HEAD_BYTES_MAX = 1 << 20
 """The limit on a request's size without its list of files. Parsing JSON can take far more memory than its text."""
 
@@ -178,7 +178,7 @@ def _checked_count(digits: bytes) -> int:
 
 def check_topic_name(value: object) -> str:
     """Return `value`. Raise `ValueError` if it is not a possible topic name."""
-    if not isinstance(value, str) or not TOPIC_NAME.fullmatch(value):
+    if not isinstance(value, str) or not is_topic_name(value):
         raise ValueError(f"{str(value)[:80]!r} is no name of a topic")
     return value
 

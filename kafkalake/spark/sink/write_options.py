@@ -17,6 +17,7 @@ from kafkalake.errors import ConfigurationError
 from kafkalake.reader.client_settings import SERVERS, check_client_settings, parse_servers
 from kafkalake.reader.option_names import known_options
 from kafkalake.reader.read_options import lake_option, parse_whole, typed_values
+from kafkalake.topic_names import is_topic_name
 
 COMMIT_TIMEOUT_S = 120
 APPLICATION_CHARACTERS = re.compile(r"[\x21-\x7e]{1,200}")
@@ -70,7 +71,7 @@ def _topic(options: Mapping[str, str]) -> str | None:
             continue  # a table in a catalogue has a location
         if not topic:
             continue
-        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
+        if not is_topic_name(topic):
             raise ConfigurationError(
                 f"{topic!r} is not one topic's name, and a write goes to one (or say it row by row)"
             )

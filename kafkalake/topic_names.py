@@ -17,21 +17,27 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 def check_topic_name(name: str) -> None:
     """Raise `InvalidTopicError`, with Kafka's message, if the name is not legal."""
+    fault = _fault(name)
+    if fault:
+        raise InvalidTopicError(f"Topic name is invalid: {fault}")
+
+
+def is_topic_name(name: str) -> bool:
+    """Return whether the name is legal."""
+    return not _fault(name)
+
+
+def _fault(name: str) -> str:
+    """Return why a name is not legal, in Kafka's words, empty if it is."""
     if not name:
-        raise InvalidTopicError("Topic name is invalid: the empty string is not allowed")
-    if name == ".":
-        raise InvalidTopicError("Topic name is invalid: '.' is not allowed")
-    if name == "..":
-        raise InvalidTopicError("Topic name is invalid: '..' is not allowed")
+        return "the empty string is not allowed"
+    if name in (".", ".."):
+        return f"'{name}' is not allowed"
     if len(name) > NAME_LENGTH_MAX:
-        raise InvalidTopicError(
-            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
-        )
+        return f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
     if not _LEGAL.fullmatch(name):
-        raise InvalidTopicError(
-            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, "
-            "'.', '_' and '-'"
-        )
+        return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    return ""
 
 
 def collision_key(name: str) -> str:
