@@ -31,11 +31,11 @@ from kafkalake.errors import (
     TransactionCoordinatorFencedError,
 )
 from kafkalake.offset_range import OffsetRange
+from kafkalake.record.sequences import advance_sequence
 
 NO_PRODUCER_ID = -1
 NO_OFFSET = -1
 NO_SEQUENCE = -1
-MAXIMUM_SEQUENCE = (1 << 31) - 1
 BATCHES_REMEMBERED = 5
 PRODUCERS_MAX = 20_000
 """The maximum number of producer ids without an open transaction per partition. Beyond it the longest idle are removed."""
@@ -94,11 +94,6 @@ class EndMarker(NamedTuple):
     epoch: int
     control_type: int
     coordinator_epoch: int
-
-
-def advance_sequence(sequence: int, count: int) -> int:
-    """Return the sequence `count` after `sequence`, wrapping to 0 after 2^31 - 1."""
-    return (sequence + count) & MAXIMUM_SEQUENCE
 
 
 def find_repeated(known: ProducerStateEntry | None, attempt: Attempt) -> SequencedBatch | None:

@@ -13,21 +13,20 @@ from kafkalake.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
+from kafkalake.record.sequences import SEQUENCE_MAX, advance_sequence, is_before
 from kafkalake.storage import producer_state
 from kafkalake.storage.producer_state import (
     ABORT,
     COMMIT,
-    MAXIMUM_SEQUENCE,
     AbortedTransaction,
     Attempt,
     EndMarker,
     PendingProducers,
     Producers,
     aborted_among,
-    advance_sequence,
 )
 
-TOP = MAXIMUM_SEQUENCE
+TOP = SEQUENCE_MAX
 
 
 def producers_after(*attempts: Attempt) -> Producers:
@@ -117,6 +116,13 @@ def test_batches_of_one_append_see_each_other_and_nothing_stays_when_the_write_f
 )
 def test_sequences_wrap_after_the_largest(sequence: int, count: int, expected: int) -> None:
     assert advance_sequence(sequence, count) == expected
+    assert advance_sequence(expected, -count) == sequence
+
+
+@pytest.mark.parametrize(("sequence", "other"), [(0, 1), (TOP, 0), (TOP - 5, 4), (0, TOP // 2)])
+def test_the_order_of_sequences_goes_on_behind_the_largest(sequence: int, other: int) -> None:
+    assert is_before(sequence, other)
+    assert not is_before(other, sequence) and not is_before(sequence, sequence)
 
 
 def test_silent_producers_expire_unless_they_have_a_transaction() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from kafkalake.delayed_journal import BATCHES_REMEMBERED, NO_SEQUENCE, PRODUCER_FIELDS, Fields, HandInKey, source_of
 from kafkalake.record.arrays import Int64s
-from kafkalake.storage.producer_state import MAXIMUM_SEQUENCE
+from kafkalake.record.sequences import is_before
 from kafkalake.topic_partition import PartitionId
 
 PRODUCERS_MAX = 20_000
@@ -33,11 +33,6 @@ class _Batches(NamedTuple):
 
     epoch: int
     first_sequences: tuple[int, ...]
-
-
-def _is_below(sequence: int, other: int) -> bool:
-    """Return whether a sequence comes before another one. Sequences begin again at 0 after 2^31 - 1."""
-    return 0 < (other - sequence) & MAXIMUM_SEQUENCE <= MAXIMUM_SEQUENCE // 2
 
 
 class Doubles:
@@ -57,7 +52,7 @@ class Doubles:
         if key.producer_epoch < known.epoch or key.first_sequence in known.first_sequences:
             return True
         is_full = len(known.first_sequences) == BATCHES_REMEMBERED
-        return is_full and all(_is_below(key.first_sequence, each) for each in known.first_sequences)
+        return is_full and all(is_before(key.first_sequence, each) for each in known.first_sequences)
 
     def add(self, key: HandInKey) -> None:
         """Remember a batch, unless it is older than those remembered."""
@@ -108,7 +103,7 @@ class Doubles:
 
 def _in_order(earlier: tuple[int, ...], sequence: int) -> tuple[int, ...]:
     """Return the sequences with one more in its place, the newest of them."""
-    place = sum(_is_below(each, sequence) for each in earlier)
+    place = sum(is_before(each, sequence) for each in earlier)
     return (*earlier[:place], sequence, *earlier[place:])[-BATCHES_REMEMBERED:]
 
 

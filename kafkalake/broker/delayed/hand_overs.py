@@ -25,7 +25,8 @@ import numpy as np
 
 from kafkalake.delayed_journal import SEQUENCE_FIELDS, Fields, Kind, Note, Reason
 from kafkalake.record.arrays import Int64s
-from kafkalake.storage.producer_state import HAND_OVER_PRODUCER_ID_MIN, advance_sequence
+from kafkalake.record.sequences import advance_sequence
+from kafkalake.storage.producer_state import HAND_OVER_PRODUCER_ID_MIN
 from kafkalake.topic_partition import PartitionId
 
 Target = PartitionId[UUID]

@@ -35,11 +35,11 @@ from kafkalake.errors import (
 )
 from kafkalake.record import layout as at
 from kafkalake.record.batch import ProducerBatch
+from kafkalake.record.sequences import advance_sequence
 from kafkalake.run_blocking import RunBlocking
 from kafkalake.storage.staged_file import StagedBatch, StagedReader
 from kafkalake.topic_partition import TopicPartition
 
-_SEQUENCE_MASK = 0x7FFFFFFF
 _MESSAGE_OVERHEAD = 3
 """The maximum ratio of a staged message's size to its batch on the wire, due to offsets, timestamps and lengths."""
 _METADATA_BYTES = 64 * 1024
@@ -202,7 +202,7 @@ class StagedFileAppender:
         check_timestamps(rules, batch, self._host.clock.now_ms())
         header = batch.header
         sequence = self._next_sequence[key]
-        self._next_sequence[key] = (sequence + batch.rows) & _SEQUENCE_MASK
+        self._next_sequence[key] = advance_sequence(sequence, batch.rows)
         header[at.PRODUCER_ID], header[at.PRODUCER_EPOCH] = self._producer.producer_id, self._producer.epoch
         header[at.BASE_SEQUENCE] = sequence
         header[at.ATTRIBUTES] = at.ATTRIBUTE_TRANSACTIONAL | (rules.codec or 0)

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from kafkalake.client.producing.batch import Batch
 from kafkalake.errors import KafkaError, OutOfOrderSequenceError, UnknownProducerIdError
+from kafkalake.record.sequences import advance_sequence, is_before
 from kafkalake.topic_partition import TopicPartition
 
 EPOCH_MAX = 2**15 - 1
-_SEQUENCE_MASK = 0x7FFFFFFF
 
 
 class Identity(NamedTuple):
@@ -68,14 +68,16 @@ class _Partition:
 
     def acknowledge(self, batch: Batch, offset: int) -> None:
         if batch.producer_id == self.identity.producer_id and batch.producer_epoch == self.identity.producer_epoch:
-            self.last_acked = max(self.last_acked, batch.base_sequence + batch.records - 1)
+            last = advance_sequence(batch.base_sequence, batch.records - 1)
+            if self.last_acked < 0 or is_before(self.last_acked, last):
+                self.last_acked = last
         if offset >= 0:
             self.last_offset = max(self.last_offset, offset + batch.records - 1)
 
 
 def _after(batch: Batch) -> int:
-    """Return the sequence number after those of a batch. They begin again at 0 after 2^31 - 1."""
-    return (batch.base_sequence + batch.records) & _SEQUENCE_MASK
+    """Return the sequence number after those of a batch."""
+    return advance_sequence(batch.base_sequence, batch.records)
 
 
 class Sequences:
@@ -164,7 +166,7 @@ class Sequences:
             return self._can_retry_unknown(batch, log_start_offset)
         if isinstance(error, OutOfOrderSequenceError):
             state = self._state(batch)
-            is_next = batch.base_sequence == (state.last_acked + 1) & _SEQUENCE_MASK
+            is_next = batch.base_sequence == advance_sequence(state.last_acked, 1)
             if not state.is_unresolved and (batch.sequence_was_reset or not is_next):
                 return True
             return self._renumber(batch)
@@ -200,7 +202,7 @@ class Sequences:
             if not state.is_unresolved:  # numbered anew meanwhile
                 continue
             state.mark_unresolved(False)
-            if state.next_sequence != (state.last_acked + 1) & _SEQUENCE_MASK:
+            if state.next_sequence != advance_sequence(state.last_acked, 1):
                 has_gap = True
                 self._to_renumber.add(partition)
         if has_gap and self._is_transactional:
@@ -251,6 +253,7 @@ def _close_gap(state: _Partition, lost: Batch) -> None:
     if state.identity != (lost.producer_id, lost.producer_epoch):
         return
     for batch in state.in_flight:
-        if batch.base_sequence > lost.base_sequence:
-            batch.reset_sequence(batch.producer_id, batch.producer_epoch, batch.base_sequence - lost.records)
-    state.next_sequence = (state.next_sequence - lost.records) & _SEQUENCE_MASK
+        if is_before(lost.base_sequence, batch.base_sequence):
+            moved = advance_sequence(batch.base_sequence, -lost.records)
+            batch.reset_sequence(batch.producer_id, batch.producer_epoch, moved)
+    state.next_sequence = advance_sequence(state.next_sequence, -lost.records)

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from kafkalake.client.cluster import TopicInfo
 from kafkalake.client.producing.batch import Batch
 from kafkalake.client.producing.partitioners import StickyPartitioner
+from kafkalake.record.sequences import is_before
 
 _PARTITIONS_A_MS = 50
 """Partitions whose load is taken over in a millisecond at most, a few hundredths of the sender's time."""
@@ -68,7 +69,11 @@ class PartitionQueue:
     def put_back(self, batch: Batch) -> None:
         """Add a batch that was popped: in the order of sequence numbers, or in front of all without one."""
         if batch.has_sequence:
-            later = [each for each in self.batches if each.has_sequence and _precedes(batch, each)]
+            later = [
+                each
+                for each in self.batches
+                if each.has_sequence and is_before(batch.base_sequence, each.base_sequence)
+            ]
             place = self.batches.index(later[0]) if later else sum(each.has_sequence for each in self.batches)
             self.batches.insert(place, batch)
         else:
@@ -92,11 +97,6 @@ class PartitionQueue:
     def mute(self, is_muted: bool) -> None:
         """Set whether nothing is sent now."""
         self.is_muted = is_muted
-
-
-def _precedes(batch: Batch, other: Batch) -> bool:
-    """Return whether `batch` has the earlier sequence number. They begin again at 0 after 2^31 - 1."""
-    return (other.base_sequence - batch.base_sequence) & 0x7FFFFFFF < 1 << 30
 
 
 class TopicQueues:
