@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 from uuid import UUID
 
+ZERO_UUID = UUID(int=0)
+"""The id of nothing: of a topic, where a message has none."""
+
 
 def encode_uuid(identifier: UUID) -> str:
     """Return the id's text."""

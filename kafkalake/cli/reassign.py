@@ -121,17 +121,17 @@ def _factor(topic: str, partitions: Sequence[Sequence[int]], nodes: Sequence[Bro
 def _places(nodes: Sequence[BrokerNode], *, with_racks: bool) -> NewTopics:
     """Return what places replicas on brokers as those of new topics. Raise `Failure` if only some of them have a rack."""
     from random import Random
-    from uuid import UUID
 
     from kafkalake.cluster.image import BrokerRegistration, ClusterImage
     from kafkalake.cluster.placement import NewTopics
+    from kafkalake.uuid_text import ZERO_UUID
 
     racks = {node.broker_id: node.rack if with_racks else None for node in nodes}
     if any(racks.values()) and not all(racks.values()):
         raise Failure("not all brokers have a rack", "--disable-rack-aware places replicas without regard to racks.")
     brokers = {
         node.broker_id: BrokerRegistration(
-            node.broker_id, 0, UUID(int=0), (), rack=racks[node.broker_id], is_fenced=node.is_fenced
+            node.broker_id, 0, ZERO_UUID, (), rack=racks[node.broker_id], is_fenced=node.is_fenced
         )
         for node in nodes
     }

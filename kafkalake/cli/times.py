@@ -6,15 +6,15 @@ import re
 from datetime import UTC, datetime
 
 from kafkalake.cli.output import UsageProblem
+from kafkalake.config.delay_levels import UNITS_MS
 
 EARLIEST_MS, LATEST_MS = -(2**63), 2**63 - 1
 """The bounds of a timestamp, which is 64 bits in Kafka's protocol."""
 
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SHORT = re.compile(r"(\d{1,18})\s*(ms|s|m|h|d)")
 _ISO = re.compile(r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
-_ISO_UNITS_MS = (_UNITS["d"], _UNITS["h"], _UNITS["m"], _UNITS["s"])
-_LONGEST_MS = 365_000 * _UNITS["d"]
+_ISO_UNITS_MS = (UNITS_MS["d"], UNITS_MS["h"], UNITS_MS["m"], UNITS_MS["s"])
+_LONGEST_MS = 365_000 * UNITS_MS["d"]
 
 
 def parse_time(text: str, option: str, *, now: datetime | None = None) -> int:
@@ -75,7 +75,7 @@ def _moment_ms(text: str) -> int | None:
 
 def _short_ms(text: str) -> int | None:
     found = _SHORT.fullmatch(text.strip())
-    return None if found is None else int(found[1]) * _UNITS[found[2]]
+    return None if found is None else int(found[1]) * UNITS_MS[found[2]]
 
 
 def _without_ago(text: str) -> str:

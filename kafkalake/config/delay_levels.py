@@ -12,7 +12,7 @@ from kafkalake.errors import ConfigurationError
 LEVELS_MAX = 100
 """Most levels of one topic."""
 _LEVEL = re.compile(r"([1-9][0-9]{0,12})(ms|s|m|h|d)", re.ASCII)
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def level_ms(level: str) -> int:
@@ -20,7 +20,7 @@ def level_ms(level: str) -> int:
     found = _LEVEL.fullmatch(level)
     if found is None:
         raise ConfigurationError(f"a level is a number and a unit, as 500ms, 5s, 10m, 1h or 2d, not '{level}'")
-    return int(found[1]) * _UNITS_MS[found[2]]
+    return int(found[1]) * UNITS_MS[found[2]]
 
 
 def check_level(text: str) -> None:

@@ -22,7 +22,8 @@ _EVERY_ADDRESS = ("", "0.0.0.0", "::")
 _ADDRESS = re.compile(
     r"(?:(?P<name>[^:/\s]+)://)?(?:\[(?P<ipv6>[0-9a-fA-F:.]+(?:%\w+)?)\]|(?P<host>[\w.%-]*)):(?P<port>[0-9]+)"
 )
-_KAFKAS_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+KAFKAS_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""The names of Kafka's security protocols, by number."""
 
 
 class SecurityProtocol(Enum):
@@ -143,11 +144,11 @@ def _parse_protocols(config: MembershipConfig, controllers: set[str]) -> dict[st
     found = dict.fromkeys(controllers, SecurityProtocol.PLAINTEXT.value) if text == DEFAULT_PROTOCOL_MAP else {}
     for member in members_of(text):
         name, colon, protocol = member.partition(":")
-        if not colon or not name.strip() or protocol.strip().upper() not in _KAFKAS_PROTOCOLS:
+        if not colon or not name.strip() or protocol.strip().upper() not in KAFKAS_PROTOCOLS:
             raise _invalid(
                 setting,
                 text,
-                f"{member or 'the empty text'} is not NAME:PROTOCOL; there are {', '.join(_KAFKAS_PROTOCOLS)}",
+                f"{member or 'the empty text'} is not NAME:PROTOCOL; there are {', '.join(KAFKAS_PROTOCOLS)}",
             )
         found[name.strip().upper()] = protocol.strip().upper()
     return found

@@ -20,6 +20,7 @@ from kafkalake.client.peers import Channel, Peers
 from kafkalake.client.requests import FETCH_AS_FOLLOWER, FETCH_SEGMENT
 from kafkalake.cluster.replication import EpochEnd
 from kafkalake.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError, error_for_code
+from kafkalake.uuid_text import ZERO_UUID
 from kafkalake.wire.messages.records import (
     FetchPartition,
     FetchRequest,
@@ -32,7 +33,6 @@ from kafkalake.wire.messages.records import (
 )
 from kafkalake.wire.messages.replication import FetchSegmentRequest
 
-_NO_TOPIC_ID = UUID(int=0)
 _PART_BYTES = 4 << 20
 
 
@@ -61,7 +61,7 @@ class ConnectedLeaderReplicas:
         except (FetchSessionIdNotFoundError, InvalidFetchSessionEpochError):
             answer = await self._fetch_in(session, leader_id, fetcher, asked, changed, limits)
         return [
-            _fetched(topic.topic_id or _NO_TOPIC_ID, partition)
+            _fetched(topic.topic_id or ZERO_UUID, partition)
             for topic in answer.responses
             for partition in topic.partitions
         ]

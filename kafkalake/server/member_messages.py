@@ -12,6 +12,7 @@ from kafkalake.broker.controller.protocol import Heartbeat
 from kafkalake.cluster.controller_election import Vote
 from kafkalake.cluster.image import BrokerRegistration, ControllerRegistration, Endpoint, TopicIdPartition
 from kafkalake.cluster.partition_changes import ANY_EPOCH, IsrChange, IsrState, Replica
+from kafkalake.config.listener import KAFKAS_PROTOCOLS
 from kafkalake.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkalake.wire.messages.membership import (
     AlteredPartition,
@@ -28,8 +29,6 @@ from kafkalake.wire.messages.membership import (
     RegisteredListener,
 )
 
-_SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-"""Kafka's, by number."""
 _RECOVERED, _RECOVERING = 0, 1
 _NO_EPOCH = -1
 _LISTENERS_MAX = 100
@@ -62,7 +61,7 @@ def _listeners(endpoints: Iterable[Endpoint]) -> list[RegisteredListener]:
             name=each.listener,
             host=each.host,
             port=each.port,
-            security_protocol=_SECURITY_PROTOCOLS.index(each.security_protocol),
+            security_protocol=KAFKAS_PROTOCOLS.index(each.security_protocol),
         )
         for each in endpoints
     ]
@@ -87,13 +86,13 @@ def registration_of(body: BrokerRegistrationRequest) -> BrokerRegistration:
 
 def _endpoints(listeners: Sequence[RegisteredListener]) -> tuple[Endpoint, ...]:
     names = {each.name for each in listeners}
-    unknown = any(not 0 <= each.security_protocol < len(_SECURITY_PROTOCOLS) for each in listeners)
+    unknown = any(not 0 <= each.security_protocol < len(KAFKAS_PROTOCOLS) for each in listeners)
     if not 0 < len(listeners) <= _LISTENERS_MAX or len(names) < len(listeners) or unknown:
         raise InvalidRequestError("Each listener has a name of its own and one of Kafka's security protocols.")
     for each in listeners:
         _require_short(each.name, each.host)
     return tuple(
-        Endpoint(each.name, each.host, each.port, _SECURITY_PROTOCOLS[each.security_protocol]) for each in listeners
+        Endpoint(each.name, each.host, each.port, KAFKAS_PROTOCOLS[each.security_protocol]) for each in listeners
     )
 
 

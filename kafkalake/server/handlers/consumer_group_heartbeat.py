@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from uuid import UUID
 
 from kafkalake.broker.groups import assignors
 from kafkalake.broker.groups.consumer_requests import JOIN_EPOCH, HeartbeatRequest, HeartbeatResult
@@ -17,7 +16,7 @@ from kafkalake.server.authorizer import Resource
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
 from kafkalake.topic_partition import by_topic
-from kafkalake.uuid_text import encode_uuid
+from kafkalake.uuid_text import ZERO_UUID, encode_uuid
 from kafkalake.wire.messages.groups import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -26,7 +25,6 @@ from kafkalake.wire.messages.groups import (
 )
 
 _OWN_MEMBER_ID_VERSION = 1
-_NO_TOPIC = UUID(int=0)
 
 
 def handle(request: Request[ConsumerGroupHeartbeatRequest]) -> Generator[None, None, None]:
@@ -68,7 +66,7 @@ def handle(request: Request[ConsumerGroupHeartbeatRequest]) -> Generator[None, N
 def _owned(topics: Sequence[TopicPartitions] | None) -> assignors.Assignment | None:
     if topics is None:
         return None
-    return frozenset((topic.topic_id or _NO_TOPIC, partition) for topic in topics for partition in topic.partitions)
+    return frozenset((topic.topic_id or ZERO_UUID, partition) for topic in topics for partition in topic.partitions)
 
 
 def _reply(request: Request[ConsumerGroupHeartbeatRequest], result: HeartbeatResult) -> None:

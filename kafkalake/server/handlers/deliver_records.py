@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 from typing import Any
-from uuid import UUID
 
 from kafkalake.errors import KafkaError
 from kafkalake.server.handed_batches import HandedBatches, check_request, kept
 from kafkalake.server.request import Request
+from kafkalake.uuid_text import ZERO_UUID
 from kafkalake.wire.messages.delayed import BatchResult, DeliverRecordsRequest, DeliverRecordsResponse
-
-_NO_TOPIC_ID = UUID(int=0)
 
 
 def handle(request: Request[DeliverRecordsRequest]) -> DeliverRecordsResponse | Coroutine[Any, Any, None]:
@@ -24,7 +22,7 @@ def handle(request: Request[DeliverRecordsRequest]) -> DeliverRecordsResponse | 
     except KafkaError as error:
         return DeliverRecordsResponse(error_code=error.code)
     batches = [
-        ((each.topic_id or _NO_TOPIC_ID, each.partition_index), kept(request, each.records))
+        ((each.topic_id or ZERO_UUID, each.partition_index), kept(request, each.records))
         for each in request.body.batches
     ]
 

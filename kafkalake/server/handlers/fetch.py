@@ -34,6 +34,7 @@ from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.current_leaders import current_leader
 from kafkalake.server.handlers import fetch_as_follower
 from kafkalake.server.request import Request
+from kafkalake.uuid_text import ZERO_UUID
 from kafkalake.wire.current_leader import CurrentLeader, names_leader
 from kafkalake.wire.fetch_response import FetchResponseEncoder
 from kafkalake.wire.messages import records
@@ -41,7 +42,6 @@ from kafkalake.wire.record_batch import encode_fetched
 
 logger = logging.getLogger(__name__)
 
-_NO_TOPIC_ID = UUID(int=0)
 _ZSTD_SINCE = 10
 _RACKS_SINCE = 11
 _FOLLOWERS_SINCE = 18
@@ -58,7 +58,7 @@ def handle(request: Request[records.FetchRequest]) -> Generator[None, None, None
     by_id = request.version >= 13
     partitions: list[FetchPartition] = []
     for topic in body.topics:
-        key = topic.topic_id or _NO_TOPIC_ID if by_id else topic.topic
+        key = topic.topic_id or ZERO_UUID if by_id else topic.topic
         for asked in topic.partitions:
             partitions.append(
                 FetchPartition(
@@ -73,7 +73,7 @@ def handle(request: Request[records.FetchRequest]) -> Generator[None, None, None
             yield
     forgotten: list[PartitionKey] = []
     for gone in body.forgotten_topics_data:
-        key = gone.topic_id or _NO_TOPIC_ID if by_id else gone.topic
+        key = gone.topic_id or ZERO_UUID if by_id else gone.topic
         forgotten += [(key, index) for index in gone.partitions]
     asked_for = FetchRequest(
         partitions,

@@ -17,10 +17,10 @@ from kafkalake.broker.partitions.follower_fetch import FollowedAnswer, FollowedP
 from kafkalake.buffers import Buffer
 from kafkalake.errors import ClusterAuthorizationError, KafkaError
 from kafkalake.server.request import Request
+from kafkalake.uuid_text import ZERO_UUID
 from kafkalake.wire.fetch_response import FetchResponseEncoder
 from kafkalake.wire.messages.records import FetchRequest, ReplicaState
 
-_NO_TOPIC_ID = UUID(int=0)
 WAIT_MS_MAX = 60_000
 INLINE_PARTITIONS = 1_000
 """The most partitions of a response, also to a consumer, that is encoded on the event loop."""
@@ -34,7 +34,7 @@ def handle(request: Request[FetchRequest], follower: ReplicaState, *, is_allowed
         return
     partitions: list[FollowedPartition] = []
     for topic in body.topics:
-        topic_id = topic.topic_id or _NO_TOPIC_ID
+        topic_id = topic.topic_id or ZERO_UUID
         for each in topic.partitions:
             partitions.append(
                 FollowedPartition(
@@ -58,7 +58,7 @@ def handle(request: Request[FetchRequest], follower: ReplicaState, *, is_allowed
         min(max(body.max_wait, 0), WAIT_MS_MAX),
         body.session_id,
         body.session_epoch,
-        [(gone.topic_id or _NO_TOPIC_ID, each) for gone in body.forgotten_topics_data for each in gone.partitions],
+        [(gone.topic_id or ZERO_UUID, each) for gone in body.forgotten_topics_data for each in gone.partitions],
     )
     broker = request.context.broker
 

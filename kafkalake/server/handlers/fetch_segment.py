@@ -7,8 +7,6 @@ segments that a job has rewritten there.
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from kafkalake.broker.partitions.fetch import corrupt
 from kafkalake.broker.partitions.follower_fetch import FollowedPartition, FollowerFetch
 from kafkalake.errors import (
@@ -19,10 +17,9 @@ from kafkalake.errors import (
 )
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
+from kafkalake.uuid_text import ZERO_UUID
 from kafkalake.wire.fetch_response import encode_segment_part
 from kafkalake.wire.messages.replication import FetchSegmentRequest, FetchSegmentResponse
-
-_NO_TOPIC_ID = UUID(int=0)
 
 
 async def handle(request: Request[FetchSegmentRequest]) -> FetchSegmentResponse | None:
@@ -43,7 +40,7 @@ async def _read(request: Request[FetchSegmentRequest], body: FetchSegmentRequest
     if body.position < 0 or body.length < 0:
         raise InvalidRequestError("the position and the length of a part of a segment are not negative")
     asked = FollowedPartition(
-        body.topic_id or _NO_TOPIC_ID, body.partition, body.base_offset, 1, body.current_leader_epoch, -1, -1, -1
+        body.topic_id or ZERO_UUID, body.partition, body.base_offset, 1, body.current_leader_epoch, -1, -1, -1
     )
     fetch = FollowerFetch(body.replica_id, body.replica_epoch, (asked,), 0, 1, 0)
     segment, data = await request.context.broker.sent_segments.read(fetch, body.generation, body.position, body.length)
