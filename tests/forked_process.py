@@ -47,7 +47,9 @@ class ForkedProcess:
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end and return the exit status. Raise `subprocess.TimeoutExpired` as `Popen.wait`."""
         if self.returncode is None:
-            if not select.select([self._status], [], [], timeout)[0]:
+            ended = select.poll()  # `select` takes no descriptor above 1,023, and a test run may have as many
+            ended.register(self._status, select.POLLIN)
+            if not ended.poll(None if timeout is None else timeout * 1_000):
                 raise subprocess.TimeoutExpired(["kafkalake"], timeout or 0)
             self.returncode = int(os.read(self._status, 100) or b"1")
             os.close(self._status)
