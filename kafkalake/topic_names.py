@@ -17,17 +17,17 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 def check_topic_name(name: str) -> None:
     """Raise `InvalidTopicError`, with Kafka's message, if the name is not legal."""
-    fault = _fault(name)
+    fault = fault_of_name(name)
     if fault:
         raise InvalidTopicError(f"Topic name is invalid: {fault}")
 
 
 def is_topic_name(name: str) -> bool:
     """Return whether the name is legal."""
-    return not _fault(name)
+    return not fault_of_name(name)
 
 
-def _fault(name: str) -> str:
+def fault_of_name(name: str) -> str:
     """Return why a name is not legal, in Kafka's words, empty if it is."""
     if not name:
         return "the empty string is not allowed"

@@ -21,7 +21,7 @@ from kafkalake.reader.client_settings import check_client_settings, warn
 from kafkalake.reader.option_names import LAKE, ONLY_BATCH, ONLY_STREAMING, WITHOUT_EFFECT, known_options
 from kafkalake.reader.positions import ids_from_json
 from kafkalake.reader.session_time import parse_duration_ms, parse_time
-from kafkalake.topic_names import NAME_LENGTH_MAX, is_topic_name
+from kafkalake.topic_names import fault_of_name
 
 LAKE_VARIABLE = "KAFKALAKE_LAKE"
 LATEST = -1
@@ -211,10 +211,8 @@ def _topics(
     if not topics:
         raise ConfigurationError(f"{name} names no topic: {text!r}")
     for topic in topics:
-        if not is_topic_name(topic):
-            raise ConfigurationError(
-                f"{topic!r} is no topic's name: letters, digits, '.', '_' and '-', at most {NAME_LENGTH_MAX} of them"
-            )
+        if fault := fault_of_name(topic):
+            raise ConfigurationError(f"{topic!r} is no topic's name: {fault}")
     return topics, None, None
 
 

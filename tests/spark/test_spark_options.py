@@ -98,7 +98,7 @@ def test_options_are_parsed(given: dict[str, str], expected: dict[str, Any]) -> 
         ({"subscribePattern": "a.*"}, "named in one way, and subscribe, subscribePattern were given"),
         ({"subscribe": " , "}, "names no topic"),
         ({"subscribe": "a/b"}, "'a/b' is no topic's name"),
-        ({"subscribe": "clicks,.."}, r"'\.\.' is no topic's name"),
+        ({"subscribe": "clicks,.."}, r"'\.\.' is no topic's name: '\.\.' is not allowed"),
         ({"startingOffsets": "latest"}, "cannot be latest in a batch query"),
         ({"endingOffsets": '{"clicks": {"0": -2}}'}, "cannot be earliest in a batch query"),
         ({"startingOffsets": "yesterday"}, r"startingOffsets is 'yesterday': give earliest, latest or JSON"),
