@@ -6,8 +6,8 @@ import importlib
 import threading
 
 import pytest
-from benchmarks.__main__ import MEASURES, selected
 from benchmarks.kafka_tools import side_by_side
+from benchmarks.measures import MEASURES, place_of, selected
 from benchmarks.rows import Cost, compare_rates
 
 
@@ -31,6 +31,29 @@ def test_no_name_is_a_measure_and_a_row() -> None:
     rows = [row for _, rows in MEASURES.values() for row in rows]
     assert len(rows) == len(set(rows))
     assert not MEASURES.keys() & rows
+
+
+def test_the_table_has_the_order_of_the_measures_whenever_they_were_measured() -> None:
+    measured = [
+        "gone",
+        "start-after-kill",
+        "commits",
+        "transactions-java",
+        "start",
+        "client-send-arrow",
+        "transactions",
+    ]
+    assert sorted([*measured, "client-send", "spark-scan"], key=place_of) == [
+        "spark-scan",
+        "client-send",
+        "client-send-arrow",
+        "transactions-java",
+        "transactions",
+        "commits",
+        "start-after-kill",
+        "start",
+        "gone",
+    ]
 
 
 def test_a_row_compares_rates_and_processor_time_round_by_round() -> None:

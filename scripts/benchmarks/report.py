@@ -13,43 +13,10 @@ from typing import Any
 import psutil
 from quick_jvm import java
 
+from benchmarks.measures import place_of
 from benchmarks.rows import Row
 
 MARKERS = re.compile(r"(<!-- benchmark -->\n).*?(<!-- /?benchmark -->)", re.DOTALL)
-# The rows that come first in the table; others follow as they were measured.
-ORDER = (
-    "spark-scan",
-    "spark-projection",
-    "spark-json",
-    "spark-write",
-    "spark-first",
-    "spark-count",
-    "spark-tables",
-    "spark-tables-warm",
-    "produce-default",
-    "produce-large",
-    "produce-lz4",
-    "produce-100",
-    "produce-1000",
-    "produce-small",
-    "consume-one",
-    "consume-restarted",
-    "consume-fan-out",
-    "latency-average",
-    "latency-p99",
-    "producer-p99",
-    "transactions",
-    "transactions-java",
-    "commits",
-    "group-start",
-    "member-replaced",
-    "planning",
-    "start",
-    "start-after-kill",
-    "random-fetch",
-    "memory",
-    "lag-report",
-)
 
 
 def write(results: Path, rows: list[Row]) -> str:
@@ -58,7 +25,7 @@ def write(results: Path, rows: list[Row]) -> str:
     if results.exists():
         known = json.loads(results.read_text())["rows"]
     known |= {row.key: row.as_dict() for row in rows}
-    ordered = {key: known[key] for key in [*ORDER, *known] if key in known}
+    ordered = {key: known[key] for key in sorted(known, key=place_of)}
     results.write_text(json.dumps({"machine": machine(), "rows": ordered}, indent=1) + "\n")
     text = table(list(ordered.values()))
     results.with_suffix(".md").write_text(text)
