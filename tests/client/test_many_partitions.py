@@ -68,6 +68,8 @@ from kafkalake.wire.messages.topics import (
     DescribeConfigsResult,
 )
 
+pytestmark = pytest.mark.exhaustive
+
 MANY = ELEMENTS_MAX + 1
 PLACES = [("clicks", number) for number in range(MANY)]
 

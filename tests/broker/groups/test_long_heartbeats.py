@@ -74,6 +74,7 @@ SUBSCRIPTIONS: dict[str, Callable[[int], HeartbeatRequest]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", SUBSCRIPTIONS)
 def test_a_join_of_a_large_group_is_processed_in_turns(case: str) -> None:
     w, clock = busy_group(SUBSCRIPTIONS[case])

@@ -216,6 +216,7 @@ def test_one_request_that_is_refused_ends_a_commit_of_several(world: GroupWorld)
     world.run(world.calls.close(0))
 
 
+@pytest.mark.exhaustive
 def test_offsets_of_more_partitions_than_a_request_may_name_are_found(world: GroupWorld) -> None:
     many = {("t", number): number for number in range(ELEMENTS_MAX + 1)}
     world.committed |= many
