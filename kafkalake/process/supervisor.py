@@ -219,7 +219,12 @@ async def _all_ended(tasks: Sequence[asyncio.Task[None]]) -> bool:
 
 
 def _reason(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
+    if code >= 0:
+        return f"code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:  # most real-time signals have no name
+        return f"signal {-code}"
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
