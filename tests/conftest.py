@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +50,8 @@ a twentieth of a core.
 """
 
 register_profiles()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script; processes would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 for of in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):  # Spark's drivers; its standalone masters and workers
     os.environ.setdefault(of, " ".join(quick_jvm.options("spark")))
 
