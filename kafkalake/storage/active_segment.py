@@ -4,8 +4,8 @@ A message becomes visible to readers in this process once all its bytes are writ
 truncated, so the next one starts at the end of the last whole message.
 
 Time index entries are (timestamp, relative offset): the largest timestamp of the segment's records below that offset. The
-first entry, at relative offset 0, is the largest timestamp of all earlier segments, so that a search by time can bisect
-segments. The last entry, written at sealing, is the largest of the whole segment.
+first entry, at relative offset 0, is the largest timestamp of all earlier segments, or a larger one where that is not known, so
+that a search by time can bisect segments. The last entry, written at sealing, is the largest of the whole segment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from kafkalake.buffers import Buffer
 from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.schema import PREAMBLE, footer
-from kafkalake.storage.files import read_all, write_all, write_parts
+from kafkalake.storage.files import overwrite, write_all, write_parts
 from kafkalake.storage.index import ENTRY_BYTES, decode_position
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
@@ -36,6 +36,8 @@ _NOTHING = np.empty(0, dtype=np.uint8)
 _WINDOW_BYTES = 64 << 20
 _WINDOW_BLOCKS = 1 << 16
 _READ_BYTES = 4 << 20
+ANY_TIMESTAMP = (1 << 63) - 1
+"""As the largest timestamp of the earlier segments, in ms: it is not known."""
 LISTED_AT_ONCE = 10_000
 """The number of messages that `seal` lists at once. It takes about 0.6 µs for each, all of them together up to a second."""
 _MESSAGE_BYTES_MIN = 512
@@ -336,10 +338,4 @@ def reset_txn_index(open_files: OpenFiles, path: str, entries: list[AbortedTrans
         return
     data = b"".join(encode_aborted(entry, number) for number, entry in enumerate(entries))
     data += encode_seal(len(entries)) if sealed else b""
-    file = open_files.get(path, write=True, create=True)
-    found = b""
-    with contextlib.suppress(OSError):  # an unreadable file is written again
-        found = read_all(files, file.descriptor, len(data) + 1, 0)
-    if found != data:  # avoid writing on a full disk
-        write_all(files, file.descriptor, data, 0)
-        files.truncate(file.descriptor, len(data))
+    overwrite(files, open_files.get(path, write=True, create=True).descriptor, data)

@@ -187,6 +187,19 @@ def write_all(files: Files, descriptor: int, data: Buffer, position: int) -> Non
         written += count
 
 
+def overwrite(files: Files, descriptor: int, data: bytes) -> None:
+    """Make `data` the content of a small file, without a write if it is: the disk may be full. Raise `OSError` if I/O fails."""
+    found = None
+    with contextlib.suppress(OSError):  # an unreadable file is written again
+        found = read_all(files, descriptor, len(data) + 1, 0)
+    if found == data:
+        return
+    # No truncation to 0 first: file systems fsync such a file when it is closed.
+    if data:
+        write_all(files, descriptor, data, 0)
+    files.truncate(descriptor, len(data))
+
+
 def read_all(files: Files, descriptor: int, length: int, position: int) -> bytes:
     """Return exactly `length` bytes, or fewer only at the end of the file. Raise `OSError` if I/O fails."""
     data = files.read(descriptor, length, position)

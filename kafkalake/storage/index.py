@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from kafkalake.storage.files import Files, read_all, read_file, write_all
+from kafkalake.storage.files import Files, overwrite, read_all, read_file, write_all
 from kafkalake.storage.open_files import OpenFiles
 
 logger = logging.getLogger(__name__)
@@ -123,21 +123,23 @@ class Index:
         self._pending = bytearray()
 
     def rewrite(self, entries: list[tuple[int, int]]) -> None:
-        """Replace the whole content, on a full disk by nothing, which costs only time. Raise `OSError` if I/O fails."""
+        """Replace the whole content. What a full disk does not take stays in memory, as with `append`.
+
+        Raise `OSError` if the file cannot be opened or truncated.
+        """
         data = b"".join(encode_entry(key, value) for key, value in entries)
         files = self._open_files.files
         file = self._open_files.get(self.path, write=True, create=True)
         self._pending = bytearray()
-        self._size = 0
         try:
-            # No truncation to 0 first: file systems fsync such a file when it is closed.
-            if data:
-                write_all(files, file.descriptor, data, 0)
+            overwrite(files, file.descriptor, data)
         except OSError as error:
-            logger.warning("index entries not written, reading will scan more: file=%s error=%s", self.path, error)
-            data = b""
-        files.truncate(file.descriptor, len(data))
-        self._size = len(data)
+            logger.warning("index entries not written yet: file=%s error=%s", self.path, error)
+            self._pending += data
+            self._size = 0
+            files.truncate(file.descriptor, 0)
+        else:
+            self._size = len(data)
 
     def lookup(self, key: int, *, skip: int = 0) -> tuple[int, int] | None:
         """Return the last undamaged entry with a key <= `key`, or one before it. None if there is none or I/O fails.

@@ -27,7 +27,7 @@ from kafkalake.record.arrow_body import body_from_arrow
 from kafkalake.record.merge import merge_bodies, merged_bound
 from kafkalake.record.message import IN_BODY, frame, metadata_bytes
 from kafkalake.record.message_set import CODECS, MessageSet, compress_body, to_arrow
-from kafkalake.storage.active_segment import ActiveSegment, reset_txn_index
+from kafkalake.storage.active_segment import ANY_TIMESTAMP, ActiveSegment, reset_txn_index
 from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
@@ -36,6 +36,7 @@ from kafkalake.storage.segment import Segment
 from kafkalake.storage.segment_kernels import NO_TIMESTAMP
 from kafkalake.storage.segment_names import SUFFIXES, TXN_INDEX_SUFFIX
 from kafkalake.storage.segment_reader import SEGMENTS, SegmentReader
+from kafkalake.storage.timestamp_search import earlier_max
 
 ATTRIBUTE_DELETE_HORIZON = 0x40
 CHUNK_BYTES = 8 << 20
@@ -74,13 +75,13 @@ def rewrite(paths: Sequence[str], directory: str, generation: int, rule: Rewrite
     """
     open_files = OpenFiles(REAL_FILES, 16)
     old = [SEGMENTS.segment(path, open_files) for path in paths]
-    first = old[0].time_index.first()
+    earlier = earlier_max(old[0])
     new = ActiveSegment(
         directory,
         old[0].base_offset,
         open_files,
         index_interval_bytes=rule.index_interval_bytes,
-        earlier_max_timestamp=first[0] if first is not None and first[1] == 0 else -1,
+        earlier_max_timestamp=ANY_TIMESTAMP if earlier is None else earlier,
         generation=generation,
     )
     writer = _Writer(new, rule)

@@ -15,12 +15,11 @@ import numpy as np
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Int64s
 from kafkalake.record.message_set import MessageSet
-from kafkalake.storage.active_segment import ActiveSegment
+from kafkalake.storage.active_segment import ANY_TIMESTAMP, ActiveSegment
 from kafkalake.storage.segment import Segment
 from kafkalake.storage.segment_reader import SegmentReader
 
 _COLUMNS = at.OFFSET_COLUMN | at.TIMESTAMP_COLUMN
-_UNKNOWN = (1 << 63) - 1
 
 
 class TimestampOffset(NamedTuple):
@@ -54,7 +53,8 @@ def first_not_before(segments: InOrder, timestamp: int, start_offset: int, end_o
     return None
 
 
-def _earlier_max(segment: Segment) -> int | None:
+def earlier_max(segment: Segment) -> int | None:
+    """Return the largest timestamp of the segments before, or a larger one, in ms. None: the index does not say it."""
     entry = segment.time_index.first()
     return entry[0] if entry is not None and entry[1] == 0 else None
 
@@ -64,7 +64,7 @@ def _first_candidate(segments: InOrder, timestamp: int) -> int:
     low, high = 0, len(segments)
     while low + 1 < high:
         middle = (low + high) // 2
-        earlier = _earlier_max(segments[middle])
+        earlier = earlier_max(segments[middle])
         if earlier is None:
             return low
         if earlier < timestamp:
@@ -153,7 +153,7 @@ def record_with_largest(segments: InOrder, start_offset: int, end_offset: int) -
         if top < 0 or (best is not None and (top, -segment.base_offset) < (best.timestamp, -best.offset)):
             break
         found = None
-        if top < _UNKNOWN and segment.base_offset >= start_offset:
+        if top < ANY_TIMESTAMP and segment.base_offset >= start_offset:
             found = first_in_segment(SegmentReader(segment), top, start_offset, end)
         if found is None:
             found = _largest_in(segment, start_offset, end)
@@ -163,12 +163,12 @@ def record_with_largest(segments: InOrder, start_offset: int, end_offset: int) -
 
 
 def _top(segment: Segment, following: int | None) -> int:
-    """Return the largest timestamp of a segment, including deleted records. -1: none. `_UNKNOWN`: the index is damaged."""
+    """Return the largest timestamp of a segment, including deleted records. -1: none. ANY_TIMESTAMP: the index is damaged."""
     if following is None and isinstance(segment, ActiveSegment):
         return segment.content.max_timestamp
     last = segment.time_index.last()
     if last is None or (following is not None and last[1] != following - segment.base_offset):
-        return _UNKNOWN
+        return ANY_TIMESTAMP
     return last[0]
 
 

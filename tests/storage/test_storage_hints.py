@@ -1,0 +1,67 @@
+"""Indexes that lack entries because a write failed or bytes are damaged: a search takes longer, and finds the same."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from faulty_files import FaultyFiles
+from partition_logs import append, open_log
+from record_batches import record_batch
+
+from kafkalake.storage.generations import RewrittenSegment
+from kafkalake.storage.log import Log
+from kafkalake.storage.rewrite import RewriteRule, rewrite
+from kafkalake.storage.verify import verify_partition
+
+
+class FullForIndexes(FaultyFiles):
+    """Files of which the next writes to those with `suffix` fail, `failures` of them."""
+
+    def __init__(self, suffix: str, failures: int) -> None:
+        super().__init__()
+        self.suffix, self.failures = suffix, failures
+
+    def write(self, descriptor: int, data: object, position: int) -> int:
+        if self.failures and os.readlink(f"/proc/self/fd/{descriptor}").endswith(self.suffix):
+            self.failures -= 1
+            raise OSError(errno.ENOSPC, "no space left for indexes")
+        return super().write(descriptor, data, position)
+
+
+def append_at(log: Log, *stamps: int) -> None:
+    for stamp in stamps:
+        append(log, record_batch([(stamp, b"%d" % stamp, b"x" * 50, [])]))
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_entries_that_could_not_be_written_at_a_start_are_written_when_the_segment_is_sealed(
+    tmp_path: Path, suffix: str
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0)
+    append_at(log, 9_000)
+    log.roll()
+    append_at(log, *range(1_000, 3_000, 100))  # and no close, so that the indexes are made anew
+    files = FullForIndexes(suffix, failures=1)
+    log = open_log(tmp_path, files=files, index_interval_bytes=0)
+    assert files.failures == 0
+    append_at(log, *range(3_000, 5_000, 100))
+    assert log.offset_for_timestamp(2_500) == (9_000, 0)
+    log.close()
+    assert verify_partition(tmp_path) == []
+
+
+def test_a_time_is_found_before_a_rewritten_segment_of_which_the_index_was_damaged(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0)
+    for stamp in (1_000, 9_000, 2_000, 3_000):
+        append_at(log, stamp)
+        log.roll()
+    old = log.sealed_segments()[2]
+    Path(old.path).with_suffix(".timeindex").write_bytes(b"")
+    new = rewrite([old.path], str(tmp_path), 1, RewriteRule(np.arange(4), frozenset(), {}, 0, 0)).segment
+    assert log.adopt_rewritten([RewrittenSegment(new.base_offset, new.next_offset, new.generation)]) == []
+    for timestamp, expected in ((500, (1_000, 0)), (1_500, (9_000, 1)), (2_500, (9_000, 1)), (9_001, None)):
+        assert log.offset_for_timestamp(timestamp) == expected
