@@ -36,6 +36,7 @@ LEAVES = {
     "ownership",
     "printable",
     "run_blocking",
+    "timestamp_range",
     "topic_names",
     "topic_partition",
     "unsigned_varint",
@@ -58,7 +59,7 @@ JOBS = {"jobs", "spark", "spark.source", *READER, "reader"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     # The log, and the tables beside it
-    "record": {"buffers", "errors"},
+    "record": {"buffers", "errors", "timestamp_range"},
     "storage": {"buffers", "record", "codecs", "errors", "clock", "log_starts", "machine", "uuid_text"}
     | {"offset_range", "ownership"},
     "delayed_journal": {"record", "topic_partition"},
@@ -71,6 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("metadata." + name for name in ("paths", "disk", "damaged_log", "delta_checkpoint", "changes", "store")),
         "errors",
         "ownership",
+        "timestamp_range",
         "topic_partition",
     },
     # The broker: what it does, without the protocol's bytes
@@ -91,7 +93,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker.delayed": {"broker.transactions", *COORDINATION, *BROKER},
     "broker.publishing": {"broker.coordination", "broker.partitions", "broker.groups", "broker.transactions", *BROKER},
     # The protocol: `broker` and `wire` meet only in `server`
-    "wire": {"buffers", "wire.messages", "record", "codecs", "errors", "topic_partition", "unsigned_varint"},
+    "wire": {
+        "buffers",
+        "wire.messages",
+        "record",
+        "codecs",
+        "errors",
+        "timestamp_range",
+        "topic_partition",
+        "unsigned_varint",
+    },
     "wire.messages": {"buffers", "errors", "unsigned_varint"},
     "server": {
         "cluster",

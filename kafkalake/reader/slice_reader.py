@@ -16,17 +16,15 @@ import pyarrow as pa
 
 from kafkalake.reader.columns import HEADERS_TYPE, TIMESTAMP_US, TOPIC_ID, Projection
 from kafkalake.reader.opened_segment import open_segment
-from kafkalake.reader.predicate import INT64_MAX, Selection
+from kafkalake.reader.predicate import Selection
 from kafkalake.reader.value_columns import value_columns
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Int64s
+from kafkalake.timestamp_range import EARLIEST_TIMESTAMP_MS, LATEST_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from kafkalake.reader.plan import SegmentSlice
     from kafkalake.record.message_set import MessageSet
-
-_TIMESTAMP_MS_MAX = INT64_MAX // 1000
-"""Limit of timestamps in ms. Producers may send any int64. Values that overflow in microseconds are clipped."""
 
 Rows = slice | npt.NDArray[np.bool_]
 
@@ -157,9 +155,9 @@ def _not_aborted(messages: MessageSet, aborted: Sequence[tuple[int, int, int]]) 
 
 
 def _microseconds(timestamps: pa.Array) -> Int64s:
-    """Convert a column of milliseconds to int64 microseconds."""
+    """Convert a column of milliseconds to int64 microseconds. What lies beyond, as in a foreign segment, is clipped."""
     milliseconds: Int64s = timestamps.view(pa.int64()).to_numpy()
-    return np.clip(milliseconds, -_TIMESTAMP_MS_MAX, _TIMESTAMP_MS_MAX) * 1000
+    return np.clip(milliseconds, EARLIEST_TIMESTAMP_MS, LATEST_TIMESTAMP_MS) * 1000
 
 
 def _timestamp_types(messages: MessageSet) -> npt.NDArray[np.int32]:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-NO_TIMESTAMP = -1
+from kafkalake.timestamp_range import EARLIEST_TIMESTAMP_MS, LATEST_TIMESTAMP_MS
 
-EARLIEST_TIMESTAMP_MS = -(2**63) // 1000
-LATEST_TIMESTAMP_MS = (2**63 - 1) // 1000
-"""Bounds of timestamps that also fit in microseconds, the unit of Spark and Delta. Kafka has no such lower bound. The years
-are -290308 to 294247.
-"""
+NO_TIMESTAMP = -1
 
 
 def allowed_timestamps(before_max_ms: int | None, after_max_ms: int | None, now_ms: int) -> tuple[int, int]:

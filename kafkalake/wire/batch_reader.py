@@ -18,7 +18,8 @@ from kafkalake.record.bitmap import bitmap_bytes, set_bit
 from kafkalake.record.compiled import compiled
 from kafkalake.record.crc32c import START, extend, finish
 from kafkalake.record.memory import copy, load_u8, store_i32, store_i64, store_u8
-from kafkalake.record.timestamps import EARLIEST_TIMESTAMP_MS, LATEST_TIMESTAMP_MS, NO_TIMESTAMP
+from kafkalake.record.timestamps import NO_TIMESTAMP
+from kafkalake.timestamp_range import EARLIEST_TIMESTAMP_MS, LATEST_TIMESTAMP_MS
 from kafkalake.wire import batch_header as wire
 from kafkalake.wire.header_key import store_key, stored_bytes
 from kafkalake.wire.varint import big_i16, big_i32, big_i64, big_u32, read_varint, read_varlong

@@ -15,12 +15,8 @@ from kafkalake.errors import CorruptMessageError, InvalidRecordError, KafkaError
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Int64s
 from kafkalake.record.batch import ProducerBatch
-from kafkalake.record.timestamps import (
-    EARLIEST_TIMESTAMP_MS,
-    LATEST_TIMESTAMP_MS,
-    NO_TIMESTAMP,
-    allowed_timestamps,
-)
+from kafkalake.record.timestamps import NO_TIMESTAMP, allowed_timestamps
+from kafkalake.timestamp_range import EARLIEST_TIMESTAMP_MS, LATEST_TIMESTAMP_MS
 from kafkalake.wire import batch_header as wire
 from kafkalake.wire import batch_reader
 from kafkalake.wire.batch_decoding import decode_batch

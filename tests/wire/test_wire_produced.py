@@ -201,6 +201,10 @@ REFUSED = {
         InvalidTimestampError,
     ),
     "a timestamp before microseconds": (raw_batch(record(), 1, base_timestamp=-(2**63)), InvalidTimestampError),
+    "the last timestamp before microseconds": (
+        raw_batch(record(), 1, base_timestamp=-(2**63 // 1000) - 1),
+        InvalidTimestampError,
+    ),
     "compressed records that are none": (raw_batch(b"nothing", 1, attributes=1), InvalidRecordError),
 }
 

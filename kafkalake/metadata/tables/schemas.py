@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from kafkalake.errors import LakeError
 from kafkalake.metadata.paths import SEGMENT_PATH
+from kafkalake.timestamp_range import EARLIEST_TIMESTAMP_MS, LATEST_TIMESTAMP_MS
 from kafkalake.topic_partition import TopicPartition
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -241,9 +242,6 @@ TRANSACTIONS_SCHEMA = _schema_of(TransactionRow)
 
 Row = TypeVar("Row", TopicRow, BrokerRow, PartitionRow, SegmentRow, GroupOffsetRow, CleaningRow, TransactionRow)
 
-# Producers may send any int64 as a timestamp in ms. Microseconds in an int64 hold a thousandth of that range.
-_TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
-
 
 def to_table(
     schema: pa.Schema,
@@ -307,7 +305,7 @@ def _is_list_of_partitions(kind: pa.DataType) -> bool:
 def _clamped_us(timestamp_ms: int | None) -> int | None:
     if timestamp_ms is None:
         return None
-    return max(-_TIMESTAMP_MS_MAX, min(_TIMESTAMP_MS_MAX, timestamp_ms)) * 1000
+    return max(EARLIEST_TIMESTAMP_MS, min(LATEST_TIMESTAMP_MS, timestamp_ms)) * 1000
 
 
 def _from_column(column: pa.ChunkedArray) -> Iterable[Any]:
