@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
@@ -17,6 +20,12 @@ class RunBlocking(Protocol):
     """Run `work` in a thread of an executor; what it returns or raises is the awaited result."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+def retrieve_error(work: asyncio.Future[T]) -> None:
+    """Retrieve the error of work that has ended. asyncio logs one that is not, as that of work which nobody waits for any more."""
+    if not work.cancelled():
+        work.exception()
 
 
 def take_all(steps: Steps[T]) -> T:

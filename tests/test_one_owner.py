@@ -131,6 +131,44 @@ def test_a_second_reading_is_found() -> None:
     assert settings_read({"a.py": "if size > topic.config.max_message_bytes: ..."}) == {"a.py": {"max_message_bytes"}}
 
 
+EPOCH_MADE_BY = {"reader/session_time.py"}
+RETRIEVED_BY = {"run_blocking.py"}
+"""Modules that write what others import: 1970 as a `datetime`, and the retrieval of an error that nobody waits for."""
+
+
+def epochs_made(of: Mapping[str, str]) -> set[str]:
+    """Return the modules that make the beginning of 1970."""
+    return {
+        module
+        for module, source in of.items()
+        if "1970" in source
+        for node in nodes(source, ast.Call)
+        if [ast.unparse(each) for each in node.args[:3]] == ["1970", "1", "1"]
+    }
+
+
+def errors_retrieved(of: Mapping[str, str]) -> set[str]:
+    """Return the modules that call `exception()` of a future and drop what it returns."""
+    return {
+        module
+        for module, source in of.items()
+        if "exception()" in source
+        for node in nodes(source, ast.Expr, ast.Lambda)
+        if ast.unparse(node).endswith(".exception()")
+    }
+
+
+def test_1970_and_errors_without_a_waiter_have_one_place() -> None:
+    assert epochs_made(sources()) == EPOCH_MADE_BY
+    assert errors_retrieved(sources()) == RETRIEVED_BY
+
+
+def test_a_second_place_is_found() -> None:
+    assert epochs_made({"a.py": "_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)"}) == {"a.py"}
+    for source in ("change.exception()", "f(lambda late: late.cancelled() or late.exception())"):
+        assert errors_retrieved({"a.py": source}) == {"a.py"}
+
+
 WORDS = {
     "snappy": {"codecs.py", "config/topics.py"},  # names of codecs; a setting lists them in Kafka's order
     "flock": {"metadata/lock_file.py"},

@@ -30,9 +30,9 @@ from kafkalake.errors import InvalidRecordError
 from kafkalake.reader.avro_encoding import not_null, writer_of
 from kafkalake.reader.avro_records import decimal_bytes, header_of
 from kafkalake.reader.json_values import items_of, json_document, members_of, value_of
+from kafkalake.reader.session_time import EPOCH
 from kafkalake.reader.value_types import arrow_type
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -113,8 +113,8 @@ def _scalar(found: object, text: str, kind: AvroType, column: ValueType, where: 
         return decimal_bytes(found, kind, where)
     if isinstance(found, datetime):
         moment = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-        return (moment - _EPOCH) // _MICROSECOND // (1000 if kind.logical in TIMESTAMP_MILLIS else 1)
-    return (found - _EPOCH.date()).days if isinstance(found, date) else found
+        return (moment - EPOCH) // _MICROSECOND // (1000 if kind.logical in TIMESTAMP_MILLIS else 1)
+    return (found - EPOCH.date()).days if isinstance(found, date) else found
 
 
 def _bytes(text: str, kind: AvroType, column: ValueType, where: str) -> bytes:

@@ -25,7 +25,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import date, datetime, timedelta, tzinfo
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
@@ -34,7 +34,7 @@ import pyarrow as pa
 from kafkalake.errors import ConfigurationError
 from kafkalake.reader.columns import Projection
 from kafkalake.reader.json_lines import is_deep, parse_lines
-from kafkalake.reader.session_time import zone_named
+from kafkalake.reader.session_time import EPOCH, zone_named
 
 _WHOLE = 8192
 """Number of values parsed in one call."""
@@ -58,7 +58,6 @@ _YEAR = re.compile(r"[+-][0-9]{4,7}|0000")
 _FAR_YEARS = 9000
 DAYS_PER_CYCLE = 146_097
 """Of 400 years, in each of which days of the week, leap years and daylight saving are the same."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 VARIANT = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("value", "metadata")])
 """A VARIANT in the Arrow schema that Spark sends."""
 
@@ -283,7 +282,7 @@ def _decimal(text: str, kind: pa.DataType) -> Decimal:
 def _timestamp(text: str, kind: pa.DataType) -> datetime:
     """Parse an ISO 8601 time, or seconds since 1970, as Spark's `from_json` does. The result is naive if no zone is given."""
     if _SECONDS.fullmatch(text):
-        parsed = _EPOCH + timedelta(seconds=int(text))
+        parsed = EPOCH + timedelta(seconds=int(text))
     elif text[0] == '"' and _TIME.fullmatch(_characters(text)):
         parsed = datetime.fromisoformat(_characters(text))
     else:
@@ -312,8 +311,8 @@ def _cycles_later(near: date, cycles: int) -> int:
     """Return days, or microseconds, since 1970."""
     days = DAYS_PER_CYCLE * cycles
     if not isinstance(near, datetime):
-        return near.toordinal() - _EPOCH.toordinal() + days
-    since = near - (_EPOCH if near.tzinfo is not None else _EPOCH.replace(tzinfo=None))
+        return near.toordinal() - EPOCH.toordinal() + days
+    since = near - (EPOCH if near.tzinfo is not None else EPOCH.replace(tzinfo=None))
     return since // timedelta(microseconds=1) + days * 86_400_000_000
 
 

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kafkalake.errors import ConfigurationError
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS_US = {
     "us": 1,
     "ms": 1_000,
@@ -48,7 +48,7 @@ def parse_time(option: str, text: str, zone: str | None) -> int:
                 f"lacks kafkalake-spark.jar: name the zone, as in {text.strip()}Z"
             )
         parsed = parsed.replace(tzinfo=zone_named(zone))
-    return (parsed - _EPOCH) // timedelta(milliseconds=1)
+    return (parsed - EPOCH) // timedelta(milliseconds=1)
 
 
 def parse_duration_ms(option: str, text: str) -> int:

@@ -42,14 +42,14 @@ from kafkalake.reader.live_partitions import (
 )
 from kafkalake.reader.read import PartitionSnapshot, Read, SegmentFile
 from kafkalake.reader.read_options import ReadOptions
+from kafkalake.reader.session_time import EPOCH
 from kafkalake.storage.state import PartitionState
 from kafkalake.topic_partition import PartitionId
 
 _SEGMENT_NAME = re.compile(r"\d{20}\.arrow")
 _ATTEMPTS = 5
 _FIRST_MS, _LAST_MS = (
-    (moment.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-    for moment in (datetime.min, datetime.max)
+    (moment.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1) for moment in (datetime.min, datetime.max)
 )
 
 

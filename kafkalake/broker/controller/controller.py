@@ -55,7 +55,7 @@ from kafkalake.errors import (
     StaleImageError,
 )
 from kafkalake.metadata.tables.schemas import TopicRow
-from kafkalake.run_blocking import RunBlocking
+from kafkalake.run_blocking import RunBlocking, retrieve_error
 
 logger = logging.getLogger(__name__)
 
@@ -170,8 +170,7 @@ class Controller:
 
     def _changed(self, change: asyncio.Future[ClusterImage]) -> None:
         self._lock.release()
-        if not change.cancelled():
-            change.exception()  # its caller may have stopped waiting
+        retrieve_error(change)  # its caller may have stopped waiting
 
     async def _change(self, decide: Decision, rows: Sequence[TopicRow] | None) -> ClusterImage:
         while True:

@@ -51,7 +51,7 @@ from kafkalake.errors import (
     StaleBrokerEpochError,
     StaleImageError,
 )
-from kafkalake.run_blocking import RunBlocking
+from kafkalake.run_blocking import RunBlocking, retrieve_error
 from kafkalake.world import World
 
 logger = logging.getLogger(__name__)
@@ -468,7 +468,7 @@ class Membership:
         """
         if self._next_look is None:
             self._next_look = asyncio.ensure_future(self._look())
-            self._next_look.add_done_callback(lambda look: look.cancelled() or look.exception())
+            self._next_look.add_done_callback(retrieve_error)
         await asyncio.shield(self._next_look)
 
     async def _look(self) -> None:

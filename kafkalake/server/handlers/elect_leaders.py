@@ -20,6 +20,7 @@ from kafkalake.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.run_blocking import retrieve_error
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.controller import (
@@ -57,7 +58,7 @@ async def _elect(
     work = asyncio.ensure_future(request.context.broker.controller.elect_leaders(asked, election))
     done, _ = await asyncio.wait({work}, timeout=max(request.body.timeout, 0) / 1000)
     if not done:
-        work.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for its error
+        work.add_done_callback(retrieve_error)
         raise RequestTimedOutError()
     return work.result()
 
