@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from kafkalake.clock import Clock, SystemClock
-from kafkalake.close_names import did_you_mean
 from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError
 from kafkalake.extras import missing_extra
+from kafkalake.jobs.arguments import parse_arguments
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.jobs.lock import JobLock, exclusive_job_lock
 from kafkalake.jobs.progress import Progress, print_table, require_shown, say, show
@@ -203,10 +203,7 @@ def main(job: Job, arguments: Sequence[str], *, spark: SparkSession | None = Non
 
     spark: a running session. Raise `SystemExit` with code 2 for usage errors, as argparse does.
     """
-    parser = parser_of(job)
-    parsed, unknown = parser.parse_known_args(list(arguments))
-    if unknown:
-        parser.error(_unknown(unknown, parser))
+    parsed = parse_arguments(parser_of(job), arguments)
     return ended_by_signals(job.name, lambda: _run(job, parsed, clock, spark))
 
 
@@ -258,13 +255,6 @@ def _begun(job: Job, parsed: argparse.Namespace, clock: Clock | None, spark: Spa
     require_writable(lake)
     os.umask(paths.lake_umask(lake))
     return Run(lake, parsed, clock or SystemClock(), spark)
-
-
-def _unknown(words: Sequence[str], parser: argparse.ArgumentParser) -> str:
-    known = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
-    option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
-    hint = did_you_mean(option, known, most=1, show=str) if option else None
-    return f"unknown argument {option or words[0]!r}" + (f"; {hint}" if hint else "")
 
 
 def _show_plan(job: Job, run: Run) -> int:

@@ -136,6 +136,48 @@ def test_what_goes_wrong_is_one_sentence_and_an_exit_code(
     assert "--mode append adds to it" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (
+            ["--topic", "clicks", "--outptu", "out"],
+            2,
+            "consume: error: unknown argument '--outptu'; did you mean --output?",
+        ),
+        (
+            ["--topic", "clicks", "--outp", "out"],
+            2,
+            "consume: error: unknown argument '--outp'; did you mean --output?",
+        ),
+        (["--tpoic", "clicks"], 2, "consume: error: unknown argument '--tpoic'; did you mean --topic?"),
+        (["--topic", "clicks"], 2, "consume: error: the following arguments are required: --output"),
+        (["--output", "out"], 2, "consume: error: one of the arguments --topic --pattern is required"),
+        (
+            ["--topic", "clicks", "--output", "out", "--max-offsets", "0"],
+            2,
+            "consume: error: argument --max-offsets: '0' is no whole number of at least 1",
+        ),
+        (["--topic", "clicks", "--output", ""], 1, "consume: --output is empty: name the directory of the table"),
+        (
+            ["--topic", "clicks", "--output", "out", "--option", "Subscribe=orders"],
+            1,
+            "consume: --option Subscribe: another argument gives it already",
+        ),
+    ],
+)
+def test_arguments_of_a_copy_are_checked_before_spark_starts(
+    arguments: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    try:
+        code: object = main(["--lake", str(tmp_path), *arguments])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == status
+    said = capsys.readouterr().err
+    assert said.strip().splitlines()[-1] == message
+    assert "[--output" not in said, "it is required"
+
+
 def test_sentences_leave_the_stack_out() -> None:
     error = RuntimeError("[X] failed: Traceback\n  File y\nkafkalake.errors.LakeError: no lake at /x\n SQLSTATE: 38000")
     assert one_line_message(error) == "no lake at /x"

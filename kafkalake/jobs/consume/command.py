@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from kafkalake.errors import ConfigurationError, KafkaLakeError
-from kafkalake.jobs.arguments import number
+from kafkalake.jobs.arguments import count, number, parse_arguments
 from kafkalake.jobs.consume.exact_frame import exact_frame
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.jobs.progress import require_shown, say, show
@@ -69,7 +69,7 @@ def copy_topics(
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code. Results go to stdout, an error to stderr in one sentence."""
-    parsed = _parser().parse_args(arguments)
+    parsed = parse_arguments(_parser(), arguments)
     return ended_by_signals("consume", lambda: _run(parsed))
 
 
@@ -80,7 +80,7 @@ def _run(parsed: argparse.Namespace) -> int:
         _check(parsed)
         spark = session(app_name=f"consume {parsed.topic or parsed.pattern}")
         handle_again()
-        columns = [name.strip() for name in parsed.columns.split(",")] if parsed.columns else []
+        columns = [] if parsed.columns is None else [name.strip() for name in parsed.columns.split(",")]
         if known.group is not None:
             from kafkalake.jobs.consume.loop import consume_as_group
 
@@ -106,7 +106,9 @@ def _report(copied: Copied, output: str) -> None:
 
 
 def _check(parsed: argparse.Namespace) -> None:
-    """Raise `ConfigurationError` for arguments that do not go together."""
+    """Raise `ConfigurationError` for arguments that make no sense, or do not go together."""
+    if not parsed.output:
+        raise ConfigurationError("--output is empty: name the directory of the table")
     if parsed.group is None:
         for name in ("stream", "max_offsets", "dry_run"):
             if getattr(parsed, name):
@@ -141,26 +143,24 @@ def _options(parsed: argparse.Namespace) -> dict[str, str]:
     options = {
         option: getattr(parsed, name) for name, option in _ARGUMENTS.items() if getattr(parsed, name) is not None
     }
+    given = {option.lower() for option in options}
     for pair in parsed.option:
         name, equals, value = pair.partition("=")
         if not equals:
             raise ConfigurationError(f"--option {pair!r} is not NAME=VALUE")
+        if name.lower() in given:
+            raise ConfigurationError(f"--option {name}: another argument gives it already")
+        given.add(name.lower())
         options[name] = value
     return options
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="consume.py",
+        prog="consume",
         description="Copy a topic into a Delta table, or Parquet files.",
         formatter_class=argparse.RawTextHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--lake", metavar="DIR", help="the lake; default: the environment variable KAFKALAKE_LAKE")
     topics = parser.add_mutually_exclusive_group(required=True)
@@ -175,9 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--interval-seconds", type=number, default=1.0, metavar="S", help="how long to wait (default: 1)"
     )
-    parser.add_argument(
-        "--max-offsets", type=_positive, metavar="N", help="as a group: at most so many records a batch"
-    )
+    parser.add_argument("--max-offsets", type=count, metavar="N", help="as a group: at most so many records a batch")
     parser.add_argument("--dry-run", action="store_true", help="as a group: say what would be copied, and copy nothing")
     parser.add_argument("--mode", choices=MODES, default="error", help="when the table is there (default: error)")
     parser.add_argument("--columns", metavar="NAMES", help="columns to write, comma separated (default: all)")
