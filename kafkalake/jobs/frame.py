@@ -281,9 +281,7 @@ def _perform_locked(job: Job, run: Run, lock: JobLock, shows: bool, is_cancelled
     failures: list[str] = []
     unshown = None
     with record:
-        for killed in lock.unrecorded:
-            record.killed(killed)
-        lock.earlier_are_recorded()
+        record.earlier(lock)
         steps = job.plan(run)
         fault_point("planned")
         job.begin(run, steps)

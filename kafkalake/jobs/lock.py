@@ -2,21 +2,23 @@
 
 The lock is the kernel's (`flock`) and released when the process ends. The file names the holder, in a line of JSON, until
 `job_runs` has its end. The next run first records the runs that a free lock names.
+
+Runs of a kind that may be side by side, as they write to different outputs, have a file each, which goes with its run.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kafkalake import __version__
 from kafkalake.errors import LakeError
 from kafkalake.metadata import paths
-from kafkalake.metadata.lock_file import open_lock_file, try_flock
+from kafkalake.metadata.lock_file import is_at, open_lock_file, try_flock
 from kafkalake.storage.files import REAL_FILES, write_all
 
 _UNRECORDED_MAX = 100
@@ -63,11 +65,71 @@ def exclusive_job_lock(lake: Path, job: str, run_id: str, started_ms: int) -> It
         if not free:
             holder = named[-1].process if named else "another process"
             raise LakeError(f"already running on {lake}: {holder}; let it end, or end it, and run this again")
-        own = LockHolder(run_id, started_ms, f"process {os.getpid()} of {os.uname().nodename}", __version__)
+        own = _holder(run_id, started_ms)
         _write(path, descriptor, [*named[-_UNRECORDED_MAX:], own])
         yield JobLock(path, descriptor, named, own)
     finally:
         os.close(descriptor)
+
+
+class ParallelJobLock:
+    """The lock of one of several runs while it is held. unrecorded: as in `JobLock`."""
+
+    def __init__(self, path: Path, earlier: Mapping[Path, LockHolder], held: ExitStack) -> None:
+        self._path = path
+        self._earlier = earlier
+        self._held = held
+
+    @property
+    def unrecorded(self) -> Sequence[LockHolder]:
+        return list(self._earlier.values())
+
+    def earlier_are_recorded(self) -> None:
+        """Remove the files of the earlier runs, and release their locks. Raise `OSError` if that fails."""
+        for path in self._earlier:
+            path.unlink(missing_ok=True)
+        self._earlier = {}
+        self._held.close()
+
+    def is_recorded(self) -> None:
+        """Remove the file of the run that holds the lock. Raise `OSError` if that fails."""
+        self._path.unlink(missing_ok=True)
+
+
+@contextmanager
+def parallel_job_lock(lake: Path, job: str, run_id: str, started_ms: int) -> Iterator[ParallelJobLock]:
+    """Hold a lock of a run of a job that may run beside others. Raise `LakeError` if its file cannot be written."""
+    path = paths.job_lock_path(lake, f"{job}.{run_id}")
+    with ExitStack() as own, ExitStack() as held:
+        descriptor = open_lock_file(path)
+        own.callback(os.close, descriptor)
+        if not try_flock(descriptor):
+            raise LakeError(f"the lock file {path} is held by another process")
+        try:
+            _write(path, descriptor, [_holder(run_id, started_ms)])
+        except LakeError:
+            path.unlink(missing_ok=True)
+            raise
+        yield ParallelJobLock(path, dict(_ended(job, path, held)), held)
+
+
+def _ended(job: str, own: Path, held: ExitStack) -> Iterator[tuple[Path, LockHolder]]:
+    """Yield the runs of a job whose process has ended, each with its file, whose lock is held for as long as `held`."""
+    for path in sorted(own.parent.glob(f"{job}.*{own.suffix}")):
+        if path == own:
+            continue
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # its run has ended, or another one has recorded it
+        held.callback(os.close, descriptor)
+        if try_flock(descriptor, attempts=1) and is_at(path, descriptor):
+            for holder in _named(path):  # none while it is being written
+                yield path, holder
+
+
+def _holder(run_id: str, started_ms: int) -> LockHolder:
+    return LockHolder(run_id, started_ms, f"process {os.getpid()} of {os.uname().nodename}", __version__)
 
 
 def _named(path: Path) -> list[LockHolder]:

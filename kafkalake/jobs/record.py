@@ -25,7 +25,7 @@ from kafkalake.metadata.tables.job_tables import JOB_RUNS_SCHEMA, JobTable
 
 if TYPE_CHECKING:
     from kafkalake.jobs.frame import Done, Step
-    from kafkalake.jobs.lock import LockHolder
+    from kafkalake.jobs.lock import JobLock, LockHolder, ParallelJobLock
 
 RUN = "run"
 DONE, FAILED, STOPPED, KILLED, DELETED = "done", "failed", "stopped", "killed", "deleted"
@@ -86,10 +86,9 @@ class JobRecord:
             changed_table=done.table,
             changed_version=done.version,
         )
-        if len(self._rows) >= _ROWS_MAX or self._clock.monotonic_ms() - self._flushed_ms >= FLUSH_INTERVAL_MS:
-            self.flush()
+        self.flush_if_due()
 
-    def killed(self, holder: LockHolder) -> None:
+    def _killed(self, holder: LockHolder) -> None:
         """Record at once that an earlier run was killed, unless its end is recorded. Raise `KafkaStorageError` if that fails."""
         ended = (pads.field("run_id") == holder.run_id) & (pads.field("action") == RUN)
         if self._table.rows(holder.started_ms, ["run_id"], ended).num_rows:
@@ -104,6 +103,17 @@ class JobRecord:
             after={"found_by": self._run_id},
         )
         self.flush()
+
+    def earlier(self, lock: JobLock | ParallelJobLock) -> None:
+        """Record at once that earlier runs were killed. Raise `KafkaStorageError`, `LakeError` or `OSError` if that fails."""
+        for holder in lock.unrecorded:
+            self._killed(holder)
+        lock.earlier_are_recorded()
+
+    def flush_if_due(self) -> None:
+        """Write the buffered rows if the oldest of them waits for long, or there are many. Raise as `flush`."""
+        if len(self._rows) >= _ROWS_MAX or self._clock.monotonic_ms() - self._flushed_ms >= FLUSH_INTERVAL_MS:
+            self.flush()
 
     def flush(self) -> None:
         """Write the buffered rows. Raise `KafkaStorageError` if they cannot be written."""

@@ -153,17 +153,17 @@ def open_lock_file(path: Path) -> int:
         raise LakeError(f"cannot open the lock file {path}: {error.strerror or error}") from error
 
 
-def try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Try to take the lock and return whether that worked, retrying longer than `running_brokers` holds it to look.
+def try_flock(descriptor: int, kind: int = fcntl.LOCK_EX, attempts: int = _FLOCK_ATTEMPTS) -> bool:
+    """Try to take the lock and return whether that worked, by default retrying longer than `running_brokers` holds it to look.
 
     Raise `LakeError` if the file system does not support locks.
     """
-    for attempt in range(_FLOCK_ATTEMPTS):
+    for attempt in range(attempts):
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            if attempt < _FLOCK_ATTEMPTS - 1:
+            if attempt < attempts - 1:
                 time.sleep(_FLOCK_AGAIN_S)
         except OSError as error:
             raise LakeError(f"the file system does not support locks (flock): {error.strerror}") from error

@@ -15,11 +15,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from kafka_reference import PROJECT
+from manual_clock import ManualClock
 from written_lake import WrittenLake
 
 from kafkalake.errors import ConfigurationError, KafkaStorageError, LakeError
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.jobs.frame import Done, Job, Run, Step, main, run_steps
+from kafkalake.jobs.lock import parallel_job_lock
+from kafkalake.jobs.record import FLUSH_INTERVAL_MS, JobRecord
 from kafkalake.metadata import paths
 from kafkalake.metadata.tables.job_tables import LAG_SCHEMA, JobTable, exists
 from kafkalake.metadata.tables.schemas import TIMESTAMP
@@ -158,6 +161,37 @@ def test_a_second_run_is_told_who_runs_and_one_after_a_kill_says_so_in_job_runs(
     assert killed["started_at"] == datetime.fromtimestamp(1, UTC)
     assert dict(killed["after"])["found_by"] in (first["run_id"], second["run_id"])  # type: ignore[call-overload]
     assert first["outcome"] == second["outcome"] == "done"  # said once
+
+
+@pytest.mark.process
+def test_runs_side_by_side_are_found_once_they_were_killed(lake: WrittenLake) -> None:
+    holding = "import sys; from pathlib import Path; from kafkalake.jobs.lock import parallel_job_lock\n"
+    holding += "with parallel_job_lock(Path(sys.argv[1]), 'touch', 'run 1', 1_000):\n"
+    holding += " print('held', flush=True); sys.stdin.read()"
+
+    def unrecorded(run_id: str, *, is_recorded: bool) -> list[str]:
+        with parallel_job_lock(lake.path, "touch", run_id, 2_000) as lock:
+            found = [holder.run_id for holder in lock.unrecorded]
+            with parallel_job_lock(lake.path, "touch", "beside it", 3_000) as other:
+                assert not other.unrecorded, "what one records is not recorded by another"
+                other.is_recorded()
+            if is_recorded:
+                lock.earlier_are_recorded()
+            lock.is_recorded()
+        return found
+
+    with subprocess.Popen(
+        [sys.executable, "-c", holding, str(lake.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert unrecorded("run 2", is_recorded=True) == []
+        holder.kill()
+        holder.wait()
+    assert unrecorded("run 3", is_recorded=False) == ["run 1"]
+    assert unrecorded("run 4", is_recorded=True) == ["run 1"]
+    assert unrecorded("run 5", is_recorded=True) == []
+    assert not list(paths.job_lock_path(lake.path, "touch").parent.glob("*"))
 
 
 SIGNALLED = """
@@ -301,6 +335,18 @@ def test_a_run_whose_end_could_not_be_recorded_is_found_by_the_next(
         outcomes = [row["outcome"] for row in rows(lake) if row["action"] == "run"]
         assert outcomes.count("killed") == 3
         assert len(outcomes) == len({row["run_id"] for row in rows(lake)})
+
+
+@pytest.mark.exhaustive
+def test_a_run_that_waits_writes_what_it_has_done(lake: WrittenLake) -> None:
+    clock = ManualClock()
+    with JobRecord(lake.path, "touch", "the run", clock) as record:
+        record.step(Step("touch", "clicks", 0, "it was asked for"), Done(), clock.now_ms())
+        record.flush_if_due()
+        assert rows(lake) == []
+        clock.advance(FLUSH_INTERVAL_MS)
+        record.flush_if_due()
+        assert [row["action"] for row in rows(lake)] == ["touch"]
 
 
 @pytest.mark.exhaustive

@@ -31,6 +31,7 @@ from kafkalake.jobs.consume import command as consume_command
 from kafkalake.jobs.consume.command import main
 from kafkalake.jobs.consume.consumption import Consumption
 from kafkalake.jobs.consume.output import DeltaOutput, ParquetOutput
+from kafkalake.jobs.lock import parallel_job_lock
 from kafkalake.metadata import paths
 from kafkalake.metadata.tables.job_tables import JobTable
 from kafkalake.reader.bounds import begin_read
@@ -182,6 +183,8 @@ def test_the_command_consumes_as_a_group(
 ) -> None:
     output = str(tmp_path / "out")
     arguments = ["--lake", str(lake.path), "--topic", "clicks", "--output", output, "--group", GROUP]
+    with parallel_job_lock(lake.path, "consume", "the killed run", 1_000):
+        pass  # as after a SIGKILL: nothing has recorded its end
     assert main([*arguments, "--dry-run"]) == 0
     assert "clicks          0     0  10       10" in capsys.readouterr().out
     assert not Path(output).exists()
@@ -191,6 +194,9 @@ def test_the_command_consumes_as_a_group(
     assert "0 records written" in capsys.readouterr().out
     runs = spark.read.format("delta").load(str(lake.path / "metadata" / "job_runs"))
     assert runs.filter("job = 'consume' AND action = 'copy' AND outcome = 'done'").count() == 1
+    (killed,) = runs.filter("outcome = 'killed'").collect()
+    assert (killed.run_id, killed.job, killed.action) == ("the killed run", "consume", "run")
+    assert not list(paths.job_lock_path(lake.path, "consume").parent.glob("*"))
     for wrong, message in (
         (["--mode", "overwrite"], "consume: a group appends"),
         (["--ending-offsets", "latest"], "consume: a group reads to the end"),

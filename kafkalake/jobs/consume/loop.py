@@ -21,6 +21,7 @@ from kafkalake.clock import SystemClock
 from kafkalake.errors import LakeError
 from kafkalake.jobs.consume.consumption import Batch, Consumption
 from kafkalake.jobs.frame import Done, Step
+from kafkalake.jobs.lock import parallel_job_lock
 from kafkalake.jobs.progress import print_table, require_shown, say, show
 from kafkalake.jobs.record import JobRecord
 from kafkalake.jobs.signals import end_run
@@ -29,6 +30,7 @@ from kafkalake.reader.read_options import ReadOptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_JOB = "consume"
 _LOOK_S = 1.0
 
 
@@ -55,7 +57,13 @@ def consume_as_group(
             require_shown(show(lambda: _show(batch)))
             return 0
         clock = SystemClock()
-        with _until_told() as told, JobRecord(Path(known.lake), "consume", str(uuid.uuid4()), clock) as record:
+        lake, run_id = Path(known.lake), str(uuid.uuid4())
+        with (
+            _until_told() as told,
+            parallel_job_lock(lake, _JOB, run_id, clock.now_ms()) as lock,
+            JobRecord(lake, _JOB, run_id, clock, lock.is_recorded) as record,
+        ):
+            record.earlier(lock)
             records = batches = 0
             unshown = None
             while not told.is_set():
@@ -69,6 +77,7 @@ def consume_as_group(
                             break
                 if not parsed.stream:
                     break
+                record.flush_if_due()
                 _wait(told, parsed.interval_seconds, spark)
             record.summarize({"records": records, "batches": batches})
     total = f"{records} records written to {parsed.output} as group {known.group}, in {batches} batches"
