@@ -188,6 +188,7 @@ def test_what_are_no_partitions_is_refused_everywhere(wrong: Any) -> None:
             reader.assign,
             reader.seek_to_beginning,
             reader.seek_to_end,
+            reader.forget_positions,
             reader.pause,
             reader.resume,
             reader.committed,

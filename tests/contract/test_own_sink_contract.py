@@ -71,5 +71,11 @@ def test_records_that_were_not_written_are_not_committed_by_a_close(
     path = tmp_path / "db"
     with pytest.raises(sqlite3.OperationalError, match="of the test"):
         write_all(settings, topic, path, {VALUES[2]}, goes_on=False)
+    with kafkalake.Consumer(settings) as consumer:
+        sink = kafkalake.ExactlyOnceSink(sqlite3.connect(path))
+        consumer.subscribe(topic, listener=sink.listener(consumer))
+        wait_until(lambda: bool(consumer.poll(0.2)), lambda: "nothing polled")
+        with pytest.raises(TypeError, match="not list_iterator"):
+            sink.write(iter([]))  # type: ignore[arg-type]
     write_all(settings, topic, path, set(), goes_on=True)
     assert written(path) == VALUES

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from itertools import product
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from kafkalake.client.consuming.consumer import Consumer
 from kafkalake.client.consuming.listeners import RebalanceListener
@@ -113,7 +113,8 @@ class ExactlyOnceSink:
         self._mark = _MARKS[paramstyle]
         self._binary_type = binary_type
         self._insert = insert or self._insert_record
-        self._consumers: WeakSet[Consumer] = WeakSet()
+        self._consumers: WeakKeyDictionary[Consumer, set[TopicPartition]] = WeakKeyDictionary()
+        """Each with the partitions that were moved to what is next to be written."""
         self._create(own_table=insert is None)
 
     def write(self, records: Collection[DeserializedRecord]) -> int:
@@ -121,9 +122,10 @@ class ExactlyOnceSink:
 
         Raise what the database or `insert` raises, and `ConcurrentWriterError`: then nothing was written, and the next poll of
         the consumer returns the records again. Raise `TypeError` for an iterator: the records behind one that it fails at are
-        not known, and the consumer could not go back to them.
+        not known. The next poll returns again what is not written then, too, and no commit covers it.
         """
         if not isinstance(records, Collection):
+            self._begin_again()
             raise TypeError(
                 f"records are a list, as poll returns, not {type(records).__name__}: an iterator can fail halfway"
             )
@@ -152,6 +154,14 @@ class ExactlyOnceSink:
                 if consumer.position(partition, 0) > offset:
                     consumer.seek(partition, offset)
 
+    def _begin_again(self) -> None:
+        """Move the consumers back to where they began, or to what is next to be written, in all of their partitions."""
+        for consumer, partitions in list(self._consumers.items()):
+            with contextlib.suppress(KafkaLakeError):  # it is closed
+                assigned = partitions & consumer.assignment()
+                consumer.forget_positions(assigned)
+                self.seek(consumer, assigned)
+
     def offsets(self) -> dict[TopicPartition, int]:
         """Return the offset of the next record to be written, by partition."""
         cursor = self._connection.cursor()
@@ -164,7 +174,7 @@ class ExactlyOnceSink:
     def seek(self, consumer: Consumer, partitions: Collection[TopicPartition]) -> None:
         """Move a consumer to the records that are next to be written, in those of `partitions` that have any yet."""
         _check_consumer(consumer)
-        self._consumers.add(consumer)
+        self._consumers.setdefault(consumer, set()).update(partitions)
         try:
             stored = self.offsets()
         finally:

@@ -142,6 +142,16 @@ class ConsumerFace:
             for partition in wanted or list(self._core.subscriptions.partitions):
                 self._core.subscriptions.seek_to_timestamp(partition, timestamp)
 
+    def forget_positions(self, partitions: Collection[TopicPartition]) -> None:
+        """Continue as after an assignment: at the committed offsets, else where `auto.offset.reset` says.
+
+        Until then there is no position that could be committed.
+        """
+        wanted = checked_partitions(partitions)
+        with self._using():
+            for partition in wanted:
+                self._core.subscriptions.forget_position(partition)
+
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Return no records of these partitions until `resume`."""
         with self._using():

@@ -233,6 +233,13 @@ class Subscriptions:
         state.step, state.position, state.reset_timestamp = Step.RESET, None, timestamp
         state.retry_at_ms = 0
 
+    def forget_position(self, partition: TopicPartition) -> None:
+        """Continue as after an assignment: at the committed offset, else where `auto.offset.reset` says."""
+        state = self.state(partition)
+        state.version = next(self._versions)
+        state.step, state.position = Step.COMMITTED, None
+        state.retry_at_ms = 0
+
     def begin_at(self, partition: TopicPartition, version: int, offset: int, epoch: int = NO_EPOCH) -> None:
         """Take an offset that was asked for, unless the partition was moved since."""
         state = self.partitions.get(partition)

@@ -83,6 +83,20 @@ def test_an_iterator_is_refused_before_a_record_is_taken_from_it(tmp_path: Path)
     assert sink.write(list(lazy)) == 1
 
 
+def test_behind_a_refused_iterator_is_no_position_that_a_close_would_commit(tmp_path: Path) -> None:
+    sink = ExactlyOnceSink(sqlite3.connect(tmp_path / "db"))
+    sink.write(records(4, partition=1))
+    with kafkalake.Consumer(bootstrap_servers="127.0.0.1:9") as consumer:
+        consumer.assign([("t", number) for number in range(3)])
+        sink.seek(consumer, [("t", 0), ("t", 1)])
+        for number in range(3):
+            consumer.seek(("t", number), 9)  # as a poll does
+        with pytest.raises(TypeError):
+            sink.write(iter(records(8)))  # type: ignore[arg-type]
+        positions = {number: found.offset for (_, number), found in consumer._core.positions().items()}
+        assert positions == {1: 5, 2: 9}, "of 0 nothing is written, and 2 is not the sink's"
+
+
 def test_a_failure_at_any_statement_leaves_nothing_and_the_next_write_all(tmp_path: Path) -> None:
     for fails_at in range(1, 8):
         path = tmp_path / f"db{fails_at}"
