@@ -105,13 +105,19 @@ lake, where readers and jobs would open, rewrite or unlink foreign files."""
 
 def lake_directory(text: str) -> Path:
     """Return the path in `text`, which may be a file: URI. Raise `ConfigurationError` for the URI of another file system."""
-    if text.startswith("file:/"):
-        text = "/" + text.removeprefix("file:").lstrip("/")
-    if re.match("[A-Za-z][A-Za-z0-9+.-]*://", text):
+    found = local_path(text)
+    if found is None:
         raise ConfigurationError(
             f"a lake is a directory of a file system that is mounted on this machine, and {text} is none"
         )
-    return Path(text)
+    return found
+
+
+def local_path(text: str) -> Path | None:
+    """Return the path in `text`, which may be a file: URI, or None for the URI of another file system."""
+    if text.startswith("file:/"):
+        text = "/" + text.removeprefix("file:").lstrip("/")
+    return None if re.match("[A-Za-z][A-Za-z0-9+.-]*://", text) else Path(text)
 
 
 def is_lake(path: Path) -> bool:

@@ -14,6 +14,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 from group_offsets import committed, described, produce
@@ -176,6 +177,18 @@ def test_an_output_is_one_writers_at_a_time(spark: SparkSession, lake: WrittenLa
         pytest.raises(LakeError, match="another run is writing to"),
     ):
         consume(spark, lake, tmp_path / "parquet", "parquet")
+
+
+def test_an_output_elsewhere_than_in_this_machines_file_systems_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LakeError, match="s3a://bucket/out cannot be the output: Parquet files go to a directory"):
+        ParquetOutput("s3a://bucket/out", GROUP)
+    ParquetOutput(f"file://{tmp_path}/out", GROUP).close()
+    assert os.listdir(tmp_path) == ["out"]
+    with pytest.raises(LakeError, match=r"^hdfs://nowhere/out cannot be read: "):
+        DeltaOutput(cast(SparkSession, None), "hdfs://nowhere/out", GROUP).offsets({})
 
 
 def test_the_command_consumes_as_a_group(

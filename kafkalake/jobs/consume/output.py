@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from kafkalake.errors import LakeError, file_sentence
 from kafkalake.jobs.consume.forced_output import force_commits, force_directory_of_files
-from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.metadata.disk import DISK, Disk
 from kafkalake.metadata.lock_file import open_lock_file, try_flock
-from kafkalake.metadata.paths import why_no_delta_path
+from kafkalake.metadata.paths import local_path, why_no_delta_path
 from kafkalake.reader.positions import from_json, to_json
 from kafkalake.topic_partition import TopicPartition
 
@@ -141,16 +140,21 @@ class DeltaOutput:
             if not OpenedTable.is_deltatable(self._path):
                 return None
             return OpenedTable(self._path).transaction_version(self._application)
-        except DeltaError as error:
-            raise LakeError(f"{self._path} cannot be read: {one_line_message(error)}") from error
+        except (DeltaError, OSError) as error:  # OSError: of a file system that delta-rs does not know, or not reach
+            raise LakeError(f"{self._path} cannot be read: {str(error).splitlines()[0]}") from error
 
 
 class ParquetOutput:
     """A local directory with one directory per batch, written by one group, one run at a time."""
 
     def __init__(self, path: str, group: str, disk: Disk = DISK) -> None:
-        """Raise `LakeError` if another run or another group writes here, or the directory holds something else."""
-        self._path = Path(path).absolute()
+        """Raise `LakeError` if another run or another group writes here, or the path or the directory is something else."""
+        found = local_path(path)
+        if found is None:
+            raise LakeError(
+                f"{path} cannot be the output: Parquet files go to a directory of this machine's file systems"
+            )
+        self._path = found.absolute()
         self._group = group
         self._disk = disk
         disk.make_directory(self._path)
