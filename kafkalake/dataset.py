@@ -37,13 +37,16 @@ from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import is_lake
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.columns import KAFKA_SCHEMA, Projection, metadata_columns, project, projection_of
+from kafkalake.reader.evolved_values import evolved_avro
 from kafkalake.reader.plan import SegmentSlice, check_losses, plan_slices
 from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read import Read
 from kafkalake.reader.read_options import ReadOptions, parse_options
 from kafkalake.reader.scanner import TopicScanner
 from kafkalake.reader.slice_reader import SliceReader
 from kafkalake.reader.topic_settings import values_of
 from kafkalake.reader.value_types import value_arrow_schema
+from kafkalake.timestamp_range import LATEST_TIMESTAMP_MS
 
 _PRUNED_PIECES = 256
 """With a filter, a topic is cut into about this many pieces, which are pruned one by one."""
@@ -173,8 +176,9 @@ class TopicDataset(ScannedDataset):
         self._options = options
 
     def reader(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        groups = plan_slices(begin_read(self._options), Selection(), cores=1)
-        return self._stream(self._columns(columns), [piece for group in groups for piece in group])
+        read, options = self._begin()
+        groups = plan_slices(read, Selection(), cores=1)
+        return self._stream(self._columns(columns), [piece for group in groups for piece in group], options)
 
     def scanner(
         self, columns: Sequence[str] | None = None, filter: ds.Expression | None = None, **settings: Any
@@ -185,28 +189,41 @@ class TopicDataset(ScannedDataset):
         """
         needed = self._whole_schema if isinstance(columns, Mapping) else self._columns(columns, also=filter)
         cores = 1 if filter is None else _PRUNED_PIECES
-        groups = plan_slices(begin_read(self._options), Selection(), cores, refuse_losses=False)
+        read, options = self._begin()
+        groups = plan_slices(read, Selection(), cores, refuse_losses=False)
         pieces = [piece for group in groups for piece in group]
         if filter is not None:
             pieces = self._possible(pieces, filter)
         check_losses(pieces, self._options)
-        return TopicScanner(self._stream(needed, pieces), columns, filter)
+        return TopicScanner(self._stream(needed, pieces, options), columns, filter)
 
     def __reduce__(self) -> Any:
         return TopicDataset, (self._options, self._whole_schema)
 
-    def _stream(self, schema: pa.Schema, pieces: Sequence[SegmentSlice]) -> pa.RecordBatchReader:
-        reader = SliceReader(self._project(schema), Selection())
+    def _begin(self) -> tuple[Read, ReadOptions]:
+        """Return a new snapshot, and the options with the values as they are read now. Raise the errors of `evolved_avro`."""
+        options = self._options
+        if options.typed is None or options.typed.avro is None:
+            return begin_read(options), options
+        tables = DeltaMetadataStore(Path(options.lake).absolute(), create=False)
+        read = begin_read(options, tables)
+        avro = evolved_avro(options, tables)
+        return read, options if avro is None else replace(options, typed=replace(options.typed, avro=avro))
+
+    def _stream(self, schema: pa.Schema, pieces: Sequence[SegmentSlice], options: ReadOptions) -> pa.RecordBatchReader:
+        reader = SliceReader(self._project(schema, options), Selection())
         return pa.RecordBatchReader.from_batches(schema, reader.read(pieces))
 
-    def _project(self, schema: pa.Schema) -> Projection:
-        if self._options.typed is not None:
-            return projection_of(schema, self._options, None)
+    def _project(self, schema: pa.Schema, options: ReadOptions) -> Projection:
+        if options.typed is not None:
+            return projection_of(schema, options, None)
         return project(schema, json_values=len(self._whole_schema) > len(KAFKA_SCHEMA))
 
     def _possible(self, pieces: Sequence[SegmentSlice], expression: ds.Expression) -> list[SegmentSlice]:
         """Return the pieces that may match, as pyarrow infers from their topics, partitions, offsets and times."""
-        columns = {source: name for name, source in self._project(self._whole_schema).kafka_columns.items()}
+        columns = {
+            source: name for name, source in self._project(self._whole_schema, self._options).kafka_columns.items()
+        }
         fragments = [
             _NO_FILE.make_fragment(str(index), _NO_DISK, partition_expression=_guarantee(piece, columns))
             for index, piece in enumerate(pieces)
@@ -254,7 +271,7 @@ def _guarantee(piece: SegmentSlice, columns: Mapping[str, str]) -> ds.Expression
         offset = ds.field(columns["offset"])
         known += [offset >= piece.from_offset, offset < piece.to_offset]
     for bound, milliseconds in ((0, piece.min_timestamp_ms), (1, piece.max_timestamp_ms)):
-        if "timestamp" in columns and milliseconds is not None and abs(milliseconds) < 2**63 // 1000:
+        if "timestamp" in columns and milliseconds is not None and abs(milliseconds) < LATEST_TIMESTAMP_MS:
             timestamp = ds.field(columns["timestamp"])
             moment = pa.scalar(milliseconds * 1000, pa.timestamp("us", tz="UTC"))
             known.append(timestamp <= moment if bound else timestamp >= moment)

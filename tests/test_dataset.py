@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -208,6 +209,33 @@ def test_a_topic_with_a_schema_has_its_fields_as_columns_without_being_told(tmp_
     assert pl.DataFrame(flights)["carrier"].to_list() == ["UA", None, "AA"]
     assert topic_dataset(lake.path, "flights", value_schema={}).schema == KAFKA_SCHEMA
     assert topic_dataset(lake.path, "flights,other").schema == KAFKA_SCHEMA
+    lake.close()
+
+
+def test_a_dataset_that_is_kept_reads_avro_values_with_fields_that_were_added_since(tmp_path: Path) -> None:
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("trades", settings={"value.format": "avro", "value.schema": "id INT, price INT"})
+
+    def alter(schema: str) -> None:
+        row = lake.topics["trades"]
+        lake.store.alter_topic(replace(row, config={**row.config, "value.schema": schema}))
+
+    lake.append_values(
+        "trades", 0, [bytes([2, 2, 2, 4])]
+    )  # each field is of the branch 1 of a union, and a number twice as large
+    trades = topic_dataset(lake.path, "trades")
+    alter("id INT, price INT, more INT")
+    lake.append_values("trades", 0, [bytes([2, 4, 2, 6, 2, 8]), bytes([2, 6, 0])])
+    expected = [(1, 2), (2, 3), (3, None)]
+    assert duckdb.sql("SELECT id, price FROM trades ORDER BY id").fetchall() == expected
+    assert pl.DataFrame(trades).select("id", "price").rows() == expected
+    for schema in ("id INT, more INT", "id STRING, price INT"):
+        alter(schema)
+        field = "price" if "price" not in schema else "id"
+        with pytest.raises(
+            LakeError, match=f"topic trades was changed since this query was made, the field {field} with"
+        ):
+            trades.to_table(["id"])
     lake.close()
 
 

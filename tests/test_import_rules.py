@@ -137,7 +137,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "aio": {"client.administration", "client.consuming", "client.producing"},
     # Reading a lake: without an engine, by Spark, by jobs
     "reader": READER,
-    "dataset": {"reader", "metadata", "config", "errors"},
+    "dataset": {"reader", "metadata", "config", "errors", "timestamp_range"},
     "spark": {"reader", "errors"},
     "spark.planner": {
         "reader",

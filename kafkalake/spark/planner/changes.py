@@ -20,6 +20,7 @@ from kafkalake.reader.changelog import (
     the_topic,
 )
 from kafkalake.reader.comparison import narrow
+from kafkalake.reader.evolved_values import evolved_avro
 from kafkalake.reader.plan import SegmentSlice
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, ReadOptions, parse_options
@@ -83,7 +84,8 @@ def plan(question: Question) -> dict[str, Any]:
     """Return the tasks that read the changes from `start` to `end` for which all `filters` may be true.
 
     Of keys (`is_keyed`) a task has all of a partition, and its part of `before` has the records below the range. commits: by
-    partition, the start of the range, and [end offset, version, time in ms] of each commit. Raise the errors of `plan_changes`.
+    partition, the start of the range, and [end offset, version, time in ms] of each commit. Raise the errors of `plan_changes`
+    and `evolved_avro`.
     """
     options = _options(question)
     start, end = (ChangePoint.of_json(question[name]) for name in ("start", "end"))
@@ -92,12 +94,13 @@ def plan(question: Question) -> dict[str, Any]:
     changes = plan_changes(
         options, start, end, open_lake(options.lake), keyed=keyed, selection=selection, versions=versions
     )
+    avro = evolved_avro(options, open_lake(options.lake))
     groups = _by_partition(changes.groups) if keyed else changes.groups
     before = {group[0].partition: group for group in _by_partition(changes.before)}
     slices = [piece for group in (*changes.groups, *changes.before) for piece in group]
     return {
-        "tasks": [encode_task(group) for group in groups],
-        "before": [encode_task(before.get(group[0].partition, ())) for group in groups] if keyed else [],
+        "tasks": [encode_task(group, avro) for group in groups],
+        "before": [encode_task(before.get(group[0].partition, ()), avro) for group in groups] if keyed else [],
         "commits": {
             str(partition): {"start": start.ends.get(partition, 0), "commits": commits}
             for partition, commits in changes.commits.items()

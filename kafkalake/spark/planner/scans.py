@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.comparison import narrow
+from kafkalake.reader.evolved_values import evolved_avro
 from kafkalake.reader.plan import SegmentSlice, check_losses, grouped, selected_slices
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read import Read
@@ -33,16 +34,18 @@ class Begun(NamedTuple):
 def plan_scan(question: Question) -> dict[str, Any]:
     """Return the tasks of a scan, and what `shown` says of them.
 
-    limit: so many records are enough (-1: all are wanted). Raise the errors of `begin_scan` and `RecordsLostError`.
+    limit: so many records are enough (-1: all are wanted). Raise the errors of `begin_scan`, `evolved_avro`, `RecordsLostError`.
     """
     begun, limit = begin_scan(question), question["limit"]
     slices = selected_slices(begun.read, begun.selection)
     if limit >= 0:
         slices = list(_first(slices, limit))
-    check_losses(slices, begun.read.options)
-    groups = grouped(slices, begun.read.options) or [[]]
+    options = begun.read.options
+    check_losses(slices, options)
+    groups = grouped(slices, options) or [[]]
+    avro = evolved_avro(options, open_lake(options.lake))
     return {
-        "tasks": [encode_task(group) for group in groups],
+        "tasks": [encode_task(group, avro) for group in groups],
         **shown(begun, [piece for group in groups for piece in group]),
     }
 

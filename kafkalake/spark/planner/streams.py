@@ -11,13 +11,14 @@ from collections import OrderedDict
 from dataclasses import asdict
 from typing import Any
 
+from kafkalake.reader.evolved_values import evolved_avro
 from kafkalake.reader.positions import from_json, to_json
 from kafkalake.reader.read_options import READ_COMMITTED, TIME_ZONE_NOTE, ReadOptions, Use, parse_options
 from kafkalake.spark.planner.columns import check_columns
 from kafkalake.spark.planner.lakes import lake_path, open_lake
 from kafkalake.spark.planner.question import Question
 from kafkalake.spark.planner.tables import TOPIC_ID_NOTE, id_of, require_same
-from kafkalake.spark.planner.task_json import encode_task
+from kafkalake.spark.planner.task_json import avro_answer, encode_task
 from kafkalake.spark.stream.tails import check_tail_options
 from kafkalake.spark.stream.topic_stream import TopicStream
 
@@ -84,9 +85,11 @@ def first_unread(question: Question) -> list[dict[str, Any]]:
 
 
 def plan_batch(question: Question) -> list[dict[str, Any]]:
-    """Return the tasks of the batch from `start` to `end`. Raise the errors of `TopicStream.plan`."""
-    groups = _stream(question).plan(json.loads(question["start"]), json.loads(question["end"]))
-    return [encode_task(group) for group in groups]
+    """Return the tasks of the batch from `start` to `end`. Raise the errors of `TopicStream.plan` and `evolved_avro`."""
+    stream = _stream(question)
+    groups = stream.plan(json.loads(question["start"]), json.loads(question["end"]))
+    avro = evolved_avro(stream.options, stream.tables)
+    return [encode_task(group, avro) for group in groups]
 
 
 def commit_batch(question: Question) -> None:
@@ -100,8 +103,10 @@ def check_real_time(question: Question) -> None:
 
 
 def plan_tails(question: Question) -> list[dict[str, Any]]:
-    """Return the partitions to follow from `start` on. Raise the errors of `TopicStream.plan_tails`."""
+    """Return the partitions to follow from `start` on. Raise the errors of `TopicStream.plan_tails` and `evolved_avro`."""
     stream = _stream(question)
+    tails = stream.plan_tails(json.loads(question["start"]))
+    avro = avro_answer(evolved_avro(stream.options, stream.tables))
     return [
         {
             "topic": tail.topic,
@@ -112,8 +117,9 @@ def plan_tails(question: Question) -> list[dict[str, Any]]:
             "from_offset": tail.from_offset,
             "is_committed": stream.options.isolation == READ_COMMITTED,
             "fail_on_data_loss": stream.options.fail_on_data_loss,
+            "avro": avro,
         }
-        for tail in stream.plan_tails(json.loads(question["start"]))
+        for tail in tails
     ]
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kafkalake.close_names import did_you_mean
 from kafkalake.config.avro_schema import is_avro
-from kafkalake.config.topic_values import VALUE_SCHEMA, AvroFormat, TopicValues, topic_values
+from kafkalake.config.topic_values import VALUE_SCHEMA, TopicValues, topic_values
 from kafkalake.errors import LakeError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -20,6 +20,7 @@ from kafkalake.reader.read_options import ReadOptions, Use, parse_options, typed
 from kafkalake.reader.snapshot import take_snapshot, wanted_partitions
 from kafkalake.spark.planner.lakes import open_lake
 from kafkalake.spark.planner.question import Question
+from kafkalake.spark.planner.task_json import avro_answer
 from kafkalake.uuid_text import encode_uuid
 
 PARTITIONS, REPLICATION = "partitions", "replication"
@@ -83,11 +84,6 @@ def _not_yet(topic: TopicRow, version: int | None) -> LakeError:
     return LakeError(
         f"topic {topic.topic} was not there {then}: it was created at {created}, and its versions are in {topic.topic}.history"
     )
-
-
-def avro_answer(avro: AvroFormat | None) -> dict[str, Any] | None:
-    """Return how the jar reads and writes values in Avro; None if they are JSON."""
-    return None if avro is None else {"schema": avro.schema, "schema_id": avro.schema_id}
 
 
 def lake_of(question: Question) -> str:

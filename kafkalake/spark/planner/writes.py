@@ -15,7 +15,7 @@ from kafkalake.reader.read_options import TIME_ZONE_NOTE
 from kafkalake.record.layout import TEMPLATE
 from kafkalake.record.schema import PREAMBLE
 from kafkalake.spark.planner.question import Question
-from kafkalake.spark.planner.tables import avro_answer
+from kafkalake.spark.planner.task_json import avro_answer
 from kafkalake.spark.sink.driver import StagedWrite, abort_write, begin_write, commit_write
 from kafkalake.spark.sink.write_options import WriteOptions, parse_write_options
 from kafkalake.spark.sink.write_target import BATCH_BYTES, HELD_BYTES

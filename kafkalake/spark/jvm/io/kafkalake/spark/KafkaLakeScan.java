@@ -85,7 +85,7 @@ final class KafkaLakeScan implements SupportsReportStatistics, SupportsRuntimeV2
       SegmentSlice[] slices = ((SlicesPartition) each).slices();
       SegmentSlice[] left = Arrays.stream(slices).filter(this::isTaken).toArray(SegmentSlice[]::new);
       if (left.length > 0 || slices.length == 0) {
-        partitions.add(left.length == slices.length ? each : new SlicesPartition(left));
+        partitions.add(left.length == slices.length ? each : new SlicesPartition(left, ((SlicesPartition) each).avro()));
       }
     }
     return partitions.toArray(new InputPartition[0]);

@@ -3,6 +3,7 @@ package io.kafkalake.spark;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.Serializable;
+import java.util.Arrays;
 import java.util.Set;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
@@ -66,6 +67,16 @@ record ScanColumn(String name, DataType type, boolean isField, String origin, Av
       found[i] = ofFrame(columns.apply(i));
     }
     return found;
+  }
+
+  /** These columns, the values of their fields read as `avro` says; null: as the columns say. */
+  static ScanColumn[] readAs(ScanColumn[] columns, AvroValues avro) {
+    if (avro == null) {
+      return columns;
+    }
+    return Arrays.stream(columns)
+        .map(column -> column.isField ? new ScanColumn(column.name, column.type, true, column.origin, avro) : column)
+        .toArray(ScanColumn[]::new);
   }
 
   /** Put into a question to the planner which columns are read: of segments with their types in SQL, of values their names. */

@@ -57,6 +57,7 @@ final class SegmentReaderFactory implements PartitionReaderFactory {
 
   @Override
   public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
-    return new SegmentReader(columns, zone, keyFilter, ((SlicesPartition) partition).slices());
+    SlicesPartition task = (SlicesPartition) partition;
+    return new SegmentReader(ScanColumn.readAs(columns, task.avro()), zone, keyFilter, task.slices());
   }
 }

@@ -3,9 +3,13 @@ package io.kafkalake.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import org.apache.spark.sql.connector.read.InputPartition;
 
-/** A task: slices of segments. */
-record SlicesPartition(SegmentSlice[] slices) implements InputPartition {
-  private static final int FORMAT = 3;
+/**
+ * A task: slices of segments.
+ *
+ * @param avro how values are read if their schema has got fields since the query was analyzed; null: as its columns say
+ */
+record SlicesPartition(SegmentSlice[] slices, AvroValues avro) implements InputPartition {
+  private static final int FORMAT = 4;
 
   /** The tasks that the planner planned. */
   static InputPartition[] allOf(JsonNode tasks) {
@@ -21,6 +25,6 @@ record SlicesPartition(SegmentSlice[] slices) implements InputPartition {
       throw new IllegalStateException(
           "kafkalake's jar and its Python package are not of one version: tasks have format " + task.get("format"));
     }
-    return new SlicesPartition(SegmentSlice.allOf(task.get("slices")));
+    return new SlicesPartition(SegmentSlice.allOf(task.get("slices")), AvroValues.of(task.get("avro")));
   }
 }

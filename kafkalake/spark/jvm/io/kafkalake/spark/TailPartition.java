@@ -11,6 +11,7 @@ import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
  * @param from the offset after the slices
  * @param isCommitted whether records of open and aborted transactions are left out
  * @param failOnDataLoss whether offsets that are gone end the query
+ * @param avro as in `SlicesPartition`, when the batch was planned
  */
 record TailPartition(
     String topic,
@@ -20,7 +21,8 @@ record TailPartition(
     SegmentSlice[] slices,
     long from,
     boolean isCommitted,
-    boolean failOnDataLoss)
+    boolean failOnDataLoss,
+    AvroValues avro)
     implements InputPartition {
   static TailPartition of(JsonNode json) {
     return new TailPartition(
@@ -31,7 +33,8 @@ record TailPartition(
         SegmentSlice.allOf(json.get("slices")),
         json.get("from_offset").longValue(),
         json.get("is_committed").booleanValue(),
-        json.get("fail_on_data_loss").booleanValue());
+        json.get("fail_on_data_loss").booleanValue(),
+        AvroValues.of(json.get("avro")));
   }
 
   /** Where a task has ended in this partition. */

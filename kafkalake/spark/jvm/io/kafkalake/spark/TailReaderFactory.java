@@ -19,6 +19,7 @@ final class TailReaderFactory implements PartitionReaderFactory {
 
   @Override
   public PartitionReader<InternalRow> createReader(InputPartition partition) {
-    return new TailReader(columns, zone, (TailPartition) partition);
+    TailPartition tail = (TailPartition) partition;
+    return new TailReader(ScanColumn.readAs(columns, tail.avro()), zone, tail);
   }
 }

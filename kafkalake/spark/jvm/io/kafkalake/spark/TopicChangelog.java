@@ -220,7 +220,11 @@ final class TopicChangelog implements Changelog {
 
   private ObjectNode question(String ask) {
     ObjectNode question = Planner.question(ask).put("lake", lake).put("topic", topic).put("topic_id", topicId);
-    options.forEach(question.putObject("options")::put);
+    ObjectNode given = question.putObject("options");
+    options.forEach(given::put);
+    if (columns.isTyped()) {
+      given.put("__typed", columns.typed());
+    }
     return question;
   }
 
