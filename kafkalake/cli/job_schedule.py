@@ -75,7 +75,7 @@ def parse_rule(text: str, jobs: Collection[str]) -> Rule:
     if len(words) < count or not rest:
         raise UsageProblem(f"rule '{text}' is not five cron fields (or @hourly) and a job: '*/5 * * * * lag'")
     try:
-        croniter(when)
+        croniter(when).get_next()  # no date is 30 February
     except (CroniterError, ValueError, KeyError) as error:
         raise UsageProblem(f"rule '{text}': '{when}' is no cron rule: {error}") from None
     if rest[0] not in jobs:

@@ -79,6 +79,7 @@ def test_a_rule_says_when_and_what(text: str, rule: Rule, then: str) -> None:
         ("*/5 * * * lag", "is not five cron fields"),
         ("61 * * * * lag", "'61 \\* \\* \\* \\*' is no cron rule"),
         ("@hurly lag", "'@hurly' is no cron rule"),
+        ("0 0 30 2 * lag", "'0 0 30 2 \\*' is no cron rule: failed to find next date"),
         ("* * * * * lga", "no job 'lga'; did you mean 'lag'"),
         ("@hourly", "is not five cron fields"),
         ("* * * * * lag 'x", "No closing quotation"),
