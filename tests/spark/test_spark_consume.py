@@ -14,6 +14,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -22,7 +23,7 @@ from kafka_reference import PROJECT, Kafkalake, create_topic
 from long_runs import first_of
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from waiting import wait_until
 from written_lake import WrittenLake
 
@@ -189,6 +190,14 @@ def test_an_output_elsewhere_than_in_this_machines_file_systems_is_refused(
     assert os.listdir(tmp_path) == ["out"]
     with pytest.raises(LakeError, match=r"^hdfs://nowhere/out cannot be read: "):
         DeltaOutput(cast(SparkSession, None), "hdfs://nowhere/out", GROUP).offsets({})
+
+
+def test_a_column_that_directories_of_batches_would_hide_is_refused(tmp_path: Path) -> None:
+    output = ParquetOutput(str(tmp_path / "out"), GROUP)
+    frame = cast(DataFrame, SimpleNamespace(columns=["offset", "Batch"]))
+    with pytest.raises(LakeError, match=r"readers take the column Batch of Parquet files for the number of their dir"):
+        output.write(frame, {})
+    output.close()
 
 
 def test_the_command_consumes_as_a_group(

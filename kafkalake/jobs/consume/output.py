@@ -34,7 +34,8 @@ _METADATA_KEY = "kafkalakeConsume"
 _HISTORY_COMMITS = 1_000
 _OFFSETS_FILE = "_offsets.json"
 _STAGING = "_staging-"
-_OWN_NAME = re.compile(r"[_.]|batch=\d+\Z")
+_BATCH = "batch"
+_OWN_NAME = re.compile(rf"[_.]|{_BATCH}=\d+\Z")
 _VERSIONS = 1 << 62
 """Versions of a group's commits start above this. kafkalake 0.1 used the sum of the offsets, which is smaller."""
 Offsets = Mapping[str, Mapping[str, int]]
@@ -189,9 +190,15 @@ class ParquetOutput:
         return ends
 
     def write(self, frame: DataFrame, offsets: Offsets) -> tuple[int, int]:
-        """Raise Spark's exceptions, or `OSError`."""
+        """Raise `LakeError` for a column that readers would not find, Spark's exceptions, or `OSError`."""
         import pyarrow.parquet as pq
 
+        hidden = next((name for name in frame.columns if name.lower() == _BATCH), None)
+        if hidden is not None:
+            raise LakeError(
+                f"readers take the column {hidden} of Parquet files for the number of their directory: leave it out (--columns), "
+                "or write --format delta"
+            )
         staging = self._path / f"{_STAGING}{uuid.uuid4()}"
         frame.write.parquet(str(staging))
         records = sum(pq.read_metadata(file).num_rows for file in staging.glob("*.parquet"))
@@ -210,7 +217,7 @@ class ParquetOutput:
             self._lock = -1
 
     def _batch(self, number: int) -> Path:
-        return self._path / f"batch={number:08d}"
+        return self._path / f"{_BATCH}={number:08d}"
 
     def _batches(self) -> int:
-        return 1 + max((int(entry.name.partition("=")[2]) for entry in self._path.glob("batch=*")), default=-1)
+        return 1 + max((int(entry.name.partition("=")[2]) for entry in self._path.glob(f"{_BATCH}=*")), default=-1)
