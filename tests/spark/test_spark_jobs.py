@@ -178,6 +178,17 @@ def test_arguments_of_a_copy_are_checked_before_spark_starts(
     assert "[--output" not in said, "it is required"
 
 
+def test_a_copy_asks_the_brokers_that_are_named_in_place_of_a_lake(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KAFKALAKE_LAKE", raising=False)
+    for servers, said in (("127.0.0.1:1", "127.0.0.1:1"), ("127.0.0.1:x", "kafka.bootstrap.servers")):
+        named = ["--option", f"kafka.bootstrap.servers={servers}"]
+        assert main(["--topic", "clicks", "--output", "out", *named]) == 1
+        error = capsys.readouterr().err
+        assert said in error and "no lake was named" not in error
+
+
 def test_sentences_leave_the_stack_out() -> None:
     error = RuntimeError("[X] failed: Traceback\n  File y\nkafkalake.errors.LakeError: no lake at /x\n SQLSTATE: 38000")
     assert one_line_message(error) == "no lake at /x"

@@ -24,6 +24,7 @@ from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.jobs.progress import require_shown, say, show
 from kafkalake.jobs.signals import ended_by_signals, handle_again
 from kafkalake.reader.bounds import begin_read
+from kafkalake.reader.lake_broker import located
 from kafkalake.reader.positions import to_json
 from kafkalake.reader.read_options import parse_options
 from kafkalake.spark.spark_session import session, session_zone
@@ -140,6 +141,7 @@ _ARGUMENTS = {
 
 
 def _options(parsed: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the data source. Raise `ConfigurationError` for one that is none, and the errors of `located`."""
     options = {
         option: getattr(parsed, name) for name, option in _ARGUMENTS.items() if getattr(parsed, name) is not None
     }
@@ -152,7 +154,7 @@ def _options(parsed: argparse.Namespace) -> dict[str, str]:
             raise ConfigurationError(f"--option {name}: another argument gives it already")
         given.add(name.lower())
         options[name] = value
-    return options
+    return located(options)
 
 
 def _parser() -> argparse.ArgumentParser:
