@@ -36,8 +36,8 @@ from kafkalake.errors import ConfigurationError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import is_lake
 from kafkalake.reader.bounds import begin_read
+from kafkalake.reader.changed_values import evolved_avro
 from kafkalake.reader.columns import KAFKA_SCHEMA, Projection, metadata_columns, project, projection_of
-from kafkalake.reader.evolved_values import evolved_avro
 from kafkalake.reader.plan import SegmentSlice, check_losses, plan_slices
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read import Read

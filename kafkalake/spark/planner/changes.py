@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from kafkalake.errors import ConfigurationError
+from kafkalake.reader.changed_values import evolved_avro
 from kafkalake.reader.changelog import (
     ChangePoint,
     ChangeRange,
@@ -20,7 +21,6 @@ from kafkalake.reader.changelog import (
     the_topic,
 )
 from kafkalake.reader.comparison import narrow
-from kafkalake.reader.evolved_values import evolved_avro
 from kafkalake.reader.plan import SegmentSlice
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, ReadOptions, parse_options

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalake.reader.bounds import begin_read
+from kafkalake.reader.changed_values import evolved_avro
 from kafkalake.reader.comparison import narrow
-from kafkalake.reader.evolved_values import evolved_avro
 from kafkalake.reader.plan import SegmentSlice, check_losses, grouped, selected_slices
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read import Read

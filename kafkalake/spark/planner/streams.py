@@ -11,7 +11,7 @@ from collections import OrderedDict
 from dataclasses import asdict
 from typing import Any
 
-from kafkalake.reader.evolved_values import evolved_avro
+from kafkalake.reader.changed_values import evolved_avro
 from kafkalake.reader.positions import from_json, to_json
 from kafkalake.reader.read_options import READ_COMMITTED, TIME_ZONE_NOTE, ReadOptions, Use, parse_options
 from kafkalake.spark.planner.columns import check_columns

@@ -10,10 +10,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from kafkalake.reader.changed_values import require_values
 from kafkalake.reader.columns import value_fields
 from kafkalake.reader.read_options import TIME_ZONE_NOTE
 from kafkalake.record.layout import TEMPLATE
 from kafkalake.record.schema import PREAMBLE
+from kafkalake.spark.planner.lakes import open_lake
 from kafkalake.spark.planner.question import Question
 from kafkalake.spark.planner.task_json import avro_answer
 from kafkalake.spark.sink.driver import StagedWrite, abort_write, begin_write, commit_write
@@ -23,7 +25,10 @@ from kafkalake.storage.staging import staging_path
 
 
 def write_begin(question: Question) -> dict[str, Any]:
-    """Return what the tasks of a write of `columns` (Spark's JSON of a schema) must know. Raise the errors of `begin_write`."""
+    """Return what the tasks of a write of `columns` (Spark's JSON of a schema) must know.
+
+    Raise the errors of `begin_write` and `require_values`.
+    """
     # Imported here: most questions do not need it.
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
@@ -36,6 +41,7 @@ def write_begin(question: Question) -> dict[str, Any]:
         is_overwriting=question["is_overwriting"],
     )
     options = write.options
+    _require_values(options)
     return {
         "staging": str(staging_path(options.lake)),
         "cluster_id": write.cluster_id,
@@ -74,9 +80,11 @@ def _fields(columns: Sequence[str], options: WriteOptions) -> dict[str, str]:
 
 
 def write_commit(question: Question) -> None:
-    """Append what the tasks staged, once. Raise the errors of `commit_write`."""
+    """Append what the tasks staged, once. Raise the errors of `require_values` and `commit_write`."""
+    options = parse_write_options(question["options"])
+    _require_values(options)
     commit_write(
-        parse_write_options(question["options"]),
+        options,
         StagedWrite(
             cluster_id=question["cluster_id"],
             application=question["application"],
@@ -87,6 +95,12 @@ def write_commit(question: Question) -> None:
             files=question["files"],
         ),
     )
+
+
+def _require_values(options: WriteOptions) -> None:
+    """Raise `LakeError` if the topic of a typed table has other values than when the query was made."""
+    if options.typed is not None and options.topic is not None:
+        require_values(options.topic, options.typed, open_lake(str(options.lake)))
 
 
 def write_abort(question: Question) -> None:
