@@ -35,11 +35,11 @@ def test_values_with_fields_that_were_added_meanwhile_are_read(
         sql(f"INSERT INTO {table} VALUES ('bob', 2, 'new')")
         queries[0].processAllAvailable()
         both = [Row(user="ann", ms=1), Row(user="bob", ms=2)]
-        assert sql("SELECT * FROM seen ORDER BY ms") == both
+        assert sorted(sql("SELECT * FROM seen")) == both
         # Changes are those of versions, so they come once these are published.
         wait_until(lambda: len(sql("SELECT * FROM changed")) > 1, lambda: f"{queries[1].lastProgress}")
-        assert sql("SELECT * FROM changed ORDER BY ms") == both
-        assert frame.orderBy("ms").collect() == both
+        assert sorted(sql("SELECT * FROM changed")) == both
+        assert sorted(frame.where("ms > 0").collect()) == both
         sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('value.schema' = 'user STRING')")
         said = f"field ms of topic {clicks} was changed since this query was made"
         sql(f"INSERT INTO {table} VALUES ('cid')")
