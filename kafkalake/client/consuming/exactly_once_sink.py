@@ -122,7 +122,8 @@ class ExactlyOnceSink:
 
         Raise what the database or `insert` raises, and `ConcurrentWriterError`: then nothing was written, and the next poll of
         the consumer returns the records again. Raise `TypeError` for an iterator: the records behind one that it fails at are
-        not known. The next poll returns again what is not written then, too, and no commit covers it.
+        not known. The next poll returns again what is not written then, too, and no commit covers it. Raise `ValueError` for
+        records that are not in the order of their offsets: those behind a later one would be taken for written.
         """
         if not isinstance(records, Collection):
             self._begin_again()
@@ -133,6 +134,7 @@ class ExactlyOnceSink:
         if not wanted:
             return 0
         try:
+            _check_order(wanted)
             for _ in range(_ATTEMPTS):
                 written = self._try_to_write(wanted)
                 if written is not None:
@@ -148,7 +150,8 @@ class ExactlyOnceSink:
         """Move the consumers back to records that were not written: their positions are behind these, and would be committed."""
         first: dict[TopicPartition, int] = {}
         for record in records:
-            first.setdefault((record.topic, record.partition), record.offset)
+            partition = record.topic, record.partition
+            first[partition] = min(record.offset, first.get(partition, record.offset))
         for consumer, (partition, offset) in product(list(self._consumers), first.items()):
             with contextlib.suppress(KafkaLakeError):  # it is closed, or has the partition no more
                 if consumer.position(partition, 0) > offset:
@@ -272,6 +275,19 @@ class ExactlyOnceSink:
             raise
         finally:
             cursor.close()
+
+
+def _check_order(records: Sequence[DeserializedRecord]) -> None:
+    """Raise `ValueError` if records of a partition do not stand in the order of their offsets."""
+    last: dict[TopicPartition, int] = {}
+    for record in records:
+        partition = record.topic, record.partition
+        if record.offset < last.get(partition, record.offset):
+            raise ValueError(
+                f"records of partition {partition[0]}-{partition[1]} are not in order: offset {record.offset} stands behind "
+                f"{last[partition]}"
+            )
+        last[partition] = record.offset
 
 
 def _check_consumer(consumer: object) -> None:

@@ -97,6 +97,20 @@ def test_behind_a_refused_iterator_is_no_position_that_a_close_would_commit(tmp_
         assert positions == {1: 5, 2: 9}, "of 0 nothing is written, and 2 is not the sink's"
 
 
+def test_records_that_are_not_in_order_are_refused_and_polled_again(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    sink = ExactlyOnceSink(sqlite3.connect(path))
+    with kafkalake.Consumer(bootstrap_servers="127.0.0.1:9") as consumer:
+        consumer.assign([("t", 0)])
+        sink.seek(consumer, [("t", 0)])
+        consumer.seek(("t", 0), 9)  # as polls do
+        with pytest.raises(ValueError, match="records of partition t-0 are not in order: offset 3 stands behind 8"):
+            sink.write(records(7, 8) + records(0, partition=1) + records(3, 4))
+        assert consumer.position(("t", 0), 0) == 3
+    assert written(path) == []
+    assert sink.write(records(3) + records(3)) == 1
+
+
 def test_a_failure_at_any_statement_leaves_nothing_and_the_next_write_all(tmp_path: Path) -> None:
     for fails_at in range(1, 8):
         path = tmp_path / f"db{fails_at}"
