@@ -18,7 +18,7 @@ from kafkalake.record.schema import PREAMBLE
 from kafkalake.spark.planner.lakes import open_lake
 from kafkalake.spark.planner.question import Question
 from kafkalake.spark.planner.task_json import avro_answer
-from kafkalake.spark.sink.driver import StagedWrite, abort_write, begin_write, commit_write
+from kafkalake.spark.sink.driver import StagedWrite, abort_write, begin_write, commit_write, was_asked
 from kafkalake.spark.sink.write_options import WriteOptions, parse_write_options
 from kafkalake.spark.sink.write_target import BATCH_BYTES, HELD_BYTES
 from kafkalake.storage.staging import staging_path
@@ -80,9 +80,10 @@ def _fields(columns: Sequence[str], options: WriteOptions) -> dict[str, str]:
 
 
 def write_commit(question: Question) -> None:
-    """Append what the tasks staged, once. Raise the errors of `require_values` and `commit_write`."""
+    """Append what the tasks staged, once. Raise the errors of `commit_write` and, unless it may be there, `require_values`."""
     options = parse_write_options(question["options"])
-    _require_values(options)
+    if not was_asked(options.lake, question["directory"]):
+        _require_values(options)
     commit_write(
         options,
         StagedWrite(

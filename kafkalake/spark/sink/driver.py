@@ -112,6 +112,12 @@ def commit_write(options: WriteOptions, staged: StagedWrite) -> None:
     remove_directory(directory)
 
 
+def was_asked(lake: Path, directory: str) -> bool:
+    """Return whether the broker may have been asked to append what is staged in a directory: a note says so, or it is gone."""
+    path = staging_path(lake) / directory
+    return (path / ASKED_FILE).exists() or not path.exists()
+
+
 def abort_write(lake: Path, directory: str) -> None:
     """Remove what a failed write staged, unless the broker may still be reading it."""
     path = staging_path(lake) / directory
