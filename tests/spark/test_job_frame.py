@@ -423,6 +423,24 @@ def test_an_error_of_a_file_is_a_sentence_without_a_number() -> None:
     assert one_line_message(error) == "/lake/metadata/jobs/retention.lock: Permission denied"
 
 
+@pytest.mark.parametrize(
+    ("trace", "sentence"),
+    [
+        ("java.io.IOException: No space left on device\n\tat java.base/java.io", "No space left on device"),
+        (
+            "org.apache.spark.SparkException: Job aborted.\n\tat org.apache\nCaused by: java.io.IOException: No space left\n\tat x",
+            "Job aborted: No space left",
+        ),
+        (
+            "org.apache.spark.SparkException: Job aborted: No space left\n\tat x\nCaused by: a.B$C: No space left\n\tat y",
+            "Job aborted: No space left",
+        ),
+    ],
+)
+def test_an_error_of_java_is_its_message_and_not_the_call(trace: str, sentence: str) -> None:
+    assert one_line_message(RuntimeError(f"An error occurred while calling o66.parquet.\n: {trace}")) == sentence
+
+
 def test_an_error_that_ended_a_stream_is_its_own_sentence() -> None:
     error = RuntimeError(
         "[STREAM_FAILED] Query [id = 1f, runId = 2e] terminated with exception: topic 'clikcs' is not in /lake SQLSTATE: XXKST\n"
