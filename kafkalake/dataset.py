@@ -203,7 +203,7 @@ class TopicDataset(ScannedDataset):
     def _begin(self) -> tuple[Read, ReadOptions]:
         """Return a new snapshot, and the options with the values as they are read now. Raise the errors of `evolved_avro`."""
         options = self._options
-        if options.typed is None or options.typed.avro is None:
+        if options.typed is None:
             return begin_read(options), options
         tables = DeltaMetadataStore(Path(options.lake).absolute(), create=False)
         read = begin_read(options, tables)

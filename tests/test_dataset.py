@@ -234,6 +234,13 @@ def test_a_dataset_that_is_kept_reads_avro_values_with_fields_that_were_added_si
         field = "price" if "price" not in schema else "id"
         with pytest.raises(LakeError, match=f"^field {field} of topic trades was changed since this query was made"):
             trades.to_table(["id"])
+    lake.create("clicks", settings={"value.schema": "id INT"})
+    clicks, row = topic_dataset(lake.path, "clicks"), lake.topics["clicks"]
+    lake.store.alter_topic(replace(row, config={"value.schema": "more INT"}))
+    assert clicks.to_table(["id"]).num_rows == 0, "JSON has its fields by name"
+    lake.store.alter_topic(replace(row, config={"value.schema": "id INT", "value.format": "avro"}))
+    with pytest.raises(LakeError, match=r"^value.format of topic clicks was changed since this query was made"):
+        clicks.to_table(["id"])
     lake.close()
 
 

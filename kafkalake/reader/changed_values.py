@@ -17,15 +17,17 @@ def evolved_avro(options: ReadOptions, tables: DeltaMetadataStore) -> AvroFormat
     """Return how the values of the topic are read now, or None if that is as `options.typed` says.
 
     Call it after the end of the read is known: values before that end have at most these fields. Raise `LakeError` if the topic has
-    not all of the query's fields any more.
+    another format, or in Avro not all of the query's fields any more. Fields in JSON are found by their names.
     """
-    if options.typed is None or options.typed.avro is None or options.topics is None:
+    typed = options.typed
+    if typed is None or options.topics is None:
         return None
     (name,) = options.topics
-    values = _values_now(name, options.typed, tables)
-    if values.avro == options.typed.avro:
+    values = _values_now(name, typed, tables)
+    _refuse(name, _changed_format(typed, values))
+    if values.avro == typed.avro:
         return None
-    _refuse(name, _changed_format(options.typed, values) or _lost_field(options.typed, values))
+    _refuse(name, _lost_field(typed, values))
     return values.avro
 
 

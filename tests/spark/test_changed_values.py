@@ -27,7 +27,11 @@ def test_values_with_fields_that_were_added_meanwhile_are_read(
     frame = session.table(table).select("user", "ms")
     reader = session.readStream.option("startingOffsets", "earliest")
     queries = [
-        stream.select("user", "ms").writeStream.format("memory").queryName(name).start()
+        stream.select("user", "ms")
+        .writeStream.format("memory")
+        .queryName(name)
+        .trigger(processingTime="0.3 seconds")
+        .start()
         for name, stream in (("seen", reader.table(table)), ("changed", session.readStream.changes(table)))
     ]
     try:
@@ -81,7 +85,16 @@ def test_a_stream_writes_nothing_in_a_format_or_with_a_key_that_its_topic_had_be
         query.stop()
     found = sql(f"SELECT user, CAST(_key AS STRING) AS key FROM {target} ORDER BY ms")
     assert found == [Row(user="ann", key="ann"), Row(user="bob", key="bob"), Row(user="cid", key="3")]
-    sql(f"ALTER TABLE {source} SET TBLPROPERTIES ('value.format' = 'avro')")
+    stream = session.readStream.table(source)
+    query = stream.writeStream.format("memory").queryName("of_json").start()
+    try:
+        query.processAllAvailable()
+        sql(f"ALTER TABLE {source} SET TBLPROPERTIES ('value.format' = 'avro')")
+        sql(f"INSERT INTO {source} VALUES ('dan', 4)")
+        with pytest.raises(PySparkException, match=f"value.format of topic {clicks} was changed since this query was"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
     question = {
         "options": {
             "lake": str(broker.lake),
