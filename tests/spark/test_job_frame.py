@@ -191,6 +191,13 @@ def test_runs_side_by_side_are_found_once_they_were_killed(lake: WrittenLake) ->
     assert unrecorded("run 3", is_recorded=False) == ["run 1"]
     assert unrecorded("run 4", is_recorded=True) == ["run 1"]
     assert unrecorded("run 5", is_recorded=True) == []
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        with pytest.raises(LakeError, match=r"cannot be written: File too large"):
+            unrecorded("run 6", is_recorded=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(paths.job_lock_path(lake.path, "touch").parent.glob("*"))
 
 
