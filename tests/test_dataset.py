@@ -212,6 +212,7 @@ def test_a_topic_with_a_schema_has_its_fields_as_columns_without_being_told(tmp_
     lake.close()
 
 
+@pytest.mark.exhaustive
 def test_a_dataset_that_is_kept_reads_avro_values_with_fields_that_were_added_since(tmp_path: Path) -> None:
     lake = WrittenLake(tmp_path / "lake")
     lake.create("trades", settings={"value.format": "avro", "value.schema": "id INT, price INT"})

@@ -7,7 +7,16 @@ reads with those that the topic has now. One that writes values without the new 
 
 from __future__ import annotations
 
-from kafkalake.config.topic_values import KEY, SCHEMA_ID, VALUE_FORMAT, AvroFormat, TopicValues, topic_values
+from kafkalake.config.avro_schema import parse_avro_schema
+from kafkalake.config.topic_values import (
+    KEY,
+    SCHEMA_ID,
+    VALUE_FORMAT,
+    VALUE_SCHEMA,
+    AvroFormat,
+    TopicValues,
+    topic_values,
+)
 from kafkalake.errors import LakeError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.reader.read_options import ReadOptions
@@ -35,8 +44,11 @@ def require_values(name: str, typed: TopicValues, tables: DeltaMetadataStore) ->
     """Raise `LakeError` if values and keys that are written as `typed` says are not those of the topic any more."""
     values = _values_now(name, typed, tables)
     changed = _changed_format(typed, values) or _lost_field(typed, values)
-    if changed is None and _schema_id(typed) != _schema_id(values):
-        changed = SCHEMA_ID
+    if changed is None and typed.avro is not None and values.avro is not None:
+        if not _is_continued(typed.avro.schema, values.avro.schema):
+            changed = VALUE_SCHEMA
+        elif typed.avro.schema_id != values.avro.schema_id:
+            changed = SCHEMA_ID
     if changed is None and typed.key != values.key:
         changed = KEY
     _refuse(name, changed)
@@ -58,8 +70,11 @@ def _lost_field(typed: TopicValues, values: TopicValues) -> str | None:
     return next((f"field {field.name}" for field in typed.fields if types.get(field.name) != field.type), None)
 
 
-def _schema_id(values: TopicValues) -> int | None:
-    return None if values.avro is None else values.avro.schema_id
+def _is_continued(before: str, after: str) -> bool:
+    """Return whether a value written with a schema is one of a later schema, that ends before its last fields."""
+    written, fields = parse_avro_schema(before).fields, parse_avro_schema(after).fields
+    same = [(each.name, each.type) for each in written] == [(each.name, each.type) for each in fields[: len(written)]]
+    return same and all(each.is_optional for each in fields[len(written) :])
 
 
 def _refuse(name: str, changed: str | None) -> None:
