@@ -100,6 +100,8 @@ class Index:
         self._open_files = open_files
         self._size = size
         self._pending = bytearray()
+        self._is_made = True
+        """Whether the file has nothing but the first `_size` bytes: not if it could not be created or truncated."""
 
     def append(self, key: int, value: int) -> None:
         """Buffer an entry. Keys never decrease. Many are written to the file together; if I/O fails, they stay in memory."""
@@ -114,32 +116,35 @@ class Index:
 
     def flush(self) -> None:
         """Write buffered entries to the file. Raise `OSError` if I/O fails."""
-        if not self._pending:
+        if not self._pending and self._is_made:
             return
-        size = self._file_size()
+        files, size = self._open_files.files, self._file_size()
         file = self._open_files.get(self.path, write=True, create=True)
-        write_all(self._open_files.files, file.descriptor, bytes(self._pending), size)
+        if not self._is_made:
+            files.truncate(file.descriptor, size)
+            self._is_made = True
+        if self._pending:
+            write_all(files, file.descriptor, bytes(self._pending), size)
         self._size = size + len(self._pending)
         self._pending = bytearray()
 
     def rewrite(self, entries: list[tuple[int, int]]) -> None:
         """Replace the whole content. What a full disk does not take stays in memory, as with `append`.
 
-        Raise `OSError` if the file cannot be opened or truncated.
+        Raise `OSError` if the file cannot be opened or truncated, which `flush` tries again.
         """
         data = b"".join(encode_entry(key, value) for key, value in entries)
         files = self._open_files.files
+        self._pending, self._size, self._is_made = bytearray(data), 0, False
         file = self._open_files.get(self.path, write=True, create=True)
-        self._pending = bytearray()
         try:
             overwrite(files, file.descriptor, data)
         except OSError as error:
             logger.warning("index entries not written yet: file=%s error=%s", self.path, error)
-            self._pending += data
-            self._size = 0
             files.truncate(file.descriptor, 0)
         else:
-            self._size = len(data)
+            self._pending, self._size = bytearray(), len(data)
+        self._is_made = True
 
     def lookup(self, key: int, *, skip: int = 0) -> tuple[int, int] | None:
         """Return the last undamaged entry with a key <= `key`, or one before it. None if there is none or I/O fails.
@@ -178,13 +183,16 @@ class Index:
     def _entry_at(self, position: int) -> tuple[int, int] | None:
         if position < 0:
             return None
+        pending = self._pending  # before the size: another thread may write it to the file meanwhile
         try:
-            file = self._open_files.get(self.path)
-            data = read_all(self._open_files.files, file.descriptor, ENTRY_BYTES, position)
+            behind = position - self._file_size()
+            if behind >= 0:
+                data = bytes(pending[behind : behind + ENTRY_BYTES])
+            else:
+                file = self._open_files.get(self.path)
+                data = read_all(self._open_files.files, file.descriptor, ENTRY_BYTES, position)
         except OSError:
-            data = b""
-        if len(data) < ENTRY_BYTES:
-            data = bytes(self._pending[:ENTRY_BYTES]) if position == 0 else b""
+            return None
         return decode_entry(data, 0) if len(data) == ENTRY_BYTES else None
 
     def _lookup_in_file(self, key: int, skip: int) -> tuple[int, int] | None:

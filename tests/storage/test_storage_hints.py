@@ -19,11 +19,17 @@ from kafkalake.storage.verify import verify_partition
 
 
 class FullForIndexes(FaultyFiles):
-    """Files of which the next writes to those with `suffix` fail, `failures` of them."""
+    """Files of which those with `suffix` cannot be created or written, `failures` times."""
 
     def __init__(self, suffix: str, failures: int) -> None:
         super().__init__()
         self.suffix, self.failures = suffix, failures
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        if self.failures and create and path.endswith(self.suffix) and not os.path.exists(path):
+            self.failures -= 1
+            raise OSError(errno.ENOSPC, "no space left for indexes")
+        return super().open(path, write=write, create=create)
 
     def write(self, descriptor: int, data: object, position: int) -> int:
         if self.failures and os.readlink(f"/proc/self/fd/{descriptor}").endswith(self.suffix):
@@ -50,6 +56,23 @@ def test_entries_that_could_not_be_written_at_a_start_are_written_when_the_segme
     assert files.failures == 0
     append_at(log, *range(3_000, 5_000, 100))
     assert log.offset_for_timestamp(2_500) == (9_000, 0)
+    log.close()
+    assert verify_partition(tmp_path) == []
+
+
+@pytest.mark.parametrize("interval_bytes", [0, 4096])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_that_could_not_be_created_is_there_once_the_segment_is_sealed(
+    tmp_path: Path, suffix: str, interval_bytes: int
+) -> None:
+    files = FullForIndexes(suffix, failures=1)
+    log = open_log(tmp_path, files=files, index_interval_bytes=interval_bytes)
+    append_at(log, 1_000, 2_000, 3_000)
+    assert files.failures == 0
+    for timestamp, offset in ((500, 0), (1_500, 1), (2_500, 2)):
+        assert log.offset_for_timestamp(timestamp) == ((offset + 1) * 1_000, offset)
+    log.roll()
+    append_at(log, 4_000)
     log.close()
     assert verify_partition(tmp_path) == []
 
