@@ -18,7 +18,7 @@ from kafkalake.server.read_ahead import ReadAhead
 from kafkalake.server.report_server import ReportServer
 from kafkalake.server.request_memory import RequestMemory
 from kafkalake.server.throttling import ClientQuotas
-from kafkalake.server.turns import Turns
+from kafkalake.server.turns import FewAtATime, Turns
 from kafkalake.server.unread_answers import UnreadAnswers
 from kafkalake.wire.messages.cluster import ApiVersion
 
@@ -31,7 +31,9 @@ T = TypeVar("T")
 BROKER_CLIENT_ID = "broker-"
 """The beginning of the client ids of brokers, before their ids."""
 _THREADS = 2
-"""Threads that decode and encode large messages. More would take more memory, and the event loop's CPU."""
+"""Threads that decode large messages and encode records. More would take more memory, and the event loop's CPU."""
+_ENCODINGS_MAX = 2
+"""Responses that are encoded in turns at one time. More would take more memory."""
 
 
 class ListedApis(NamedTuple):
@@ -91,6 +93,8 @@ class ServerContext:
         self.unread_answers = UnreadAnswers(unread_max if unread_max >= 0 else memory_bytes // 8)
         self.request_memory = RequestMemory(bytes_max if bytes_max >= 0 else memory_bytes // 4)
         self.turns = Turns(loop.call_soon, clock)
+        self.encodings = FewAtATime(self.turns, _ENCODINGS_MAX)
+        """The large responses that are being encoded."""
         self.read_ahead = ReadAhead(loop.call_soon)
         self._loop = loop
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="codec")

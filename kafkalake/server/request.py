@@ -9,9 +9,9 @@ from kafkalake.buffers import Buffer
 from kafkalake.config.listener import Listener
 from kafkalake.run_blocking import TURN_NS
 from kafkalake.server.authorizer import Operation, Principal, Resource
-from kafkalake.server.turns import LARGE_FRAME_BYTES
-from kafkalake.wire.messages.codec import encode_response
+from kafkalake.wire.messages.codec import encode_response, encode_response_in_steps
 from kafkalake.wire.messages.message import Response
+from kafkalake.wire.messages.writing import ManyElementsError
 
 if TYPE_CHECKING:
     from kafkalake.server.context import ServerContext
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Body = TypeVar("Body", covariant=True)
+
+_ELEMENTS_AT_ONCE_MAX = 500
+"""A response with more structs and strings is encoded in turns: so many take about half a millisecond."""
 
 Answer = Response | Coroutine[object, object, Response | None] | Generator[None, None, Response | None] | None
 """The response, a coroutine or generator (`server.turns`) that returns it, or None if the handler replies itself."""
@@ -138,11 +141,7 @@ class Request(Generic[Body]):
 
     async def _finish(self, answer: Coroutine[Any, Any, Response | None]) -> None:
         values = await answer
-        if values is None or self.connection.is_closing:
-            return
-        if self.size >= LARGE_FRAME_BYTES:
-            await self.reply_large(values)
-        else:
+        if values is not None and not self.connection.is_closing:
             self.reply(values)
 
     def decoded(self, client_id: str | None, body: Any) -> None:
@@ -251,27 +250,18 @@ class Request(Generic[Body]):
 
     def work(self, steps: Generator[None, None, Response | Sequence[Buffer] | None]) -> None:
         """Run `steps` in turns and reply with their result: a message, or an encoded response in pieces."""
-        clock = self.context.clock
-        began_ns = clock.monotonic_ns()
 
         def finished(answer: Response | Sequence[Buffer] | None) -> None:
             if answer is None or self.done or self.connection.is_closing:
                 return
-            if not isinstance(answer, Response):
-                self.reply_buffers(answer)
-            elif clock.monotonic_ns() - began_ns < TURN_NS:
+            if isinstance(answer, Response):
                 self.reply(answer)
             else:
-                self.start_task(self.reply_large(answer))
+                self.reply_buffers(answer)
 
         self.context.turns.run(steps, lambda: not self.connection.is_closing, finished, self.fail)
 
     # The end: an answer, or a failure.
-
-    async def reply_large(self, message: Response) -> None:
-        """Reply like `reply`, encoding in a thread."""
-        self.throttle_ms = message.throttle_time
-        await self.reply_from_thread(lambda: (self._encode(message),))
 
     async def reply_from_thread(self, encode: Callable[[], Sequence[Buffer]]) -> None:
         """Reply like `reply_buffers` with what `encode` returns, called in a thread."""
@@ -279,22 +269,35 @@ class Request(Generic[Body]):
         if not self.connection.is_closing:
             self.reply_buffers(encoded)
 
-    def _encode(self, message: Response) -> bytearray:
-        bytes_max = self.context.broker.config.max_request_response_bytes
-        return encode_response(self.api.key, self.version, self.correlation_id, message, bytes_max)
-
     def reply(self, message: Response) -> None:
-        """Reply with `message`, encoded for the request's version."""
+        """Reply with `message`, encoded for the request's version: now, or in turns if it has many elements."""
         self.throttle_ms = message.throttle_time
-        self.reply_buffers((self._encode(message),))
+        key, version, correlation_id = self.api.key, self.version, self.correlation_id
+        bytes_max = self.context.broker.config.max_request_response_bytes
+        try:
+            encoded = encode_response(key, version, correlation_id, message, bytes_max, _ELEMENTS_AT_ONCE_MAX)
+        except ManyElementsError:
+            self._take_effect()
+            steps = encode_response_in_steps(key, version, correlation_id, message, bytes_max)
+            self.context.encodings.run(steps, lambda: not self.connection.is_closing, self._encoded, self.fail)
+        else:
+            self.reply_buffers((encoded,))
+
+    def _encoded(self, answer: Buffer) -> None:
+        if not self.connection.is_closing:
+            self.reply_buffers((answer,))
+
+    def _take_effect(self) -> None:
+        """Keep nothing that the answer does not need: neither the message nor what refers to this request."""
+        self.forget_body()
+        self._on_abandoned = self._on_followed = None
 
     def reply_buffers(self, buffers: Sequence[Buffer]) -> None:
         """Reply with an encoded response including its size prefix, in pieces, or with nothing (acks=0)."""
         assert not self.done, "a request is answered once"
         self.done = True
         self.answer = buffers
-        self.forget_body()
-        self._on_abandoned = self._on_followed = None  # which refer to this request
+        self._take_effect()
         self.connection.answered(self)
 
     def fail(self, error: Exception) -> None:

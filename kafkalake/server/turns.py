@@ -6,8 +6,9 @@ one request per iteration of the event loop, in request order, so that many long
 Coroutine handlers wait for their next turn with `await request.turn()`. A connection of which very many small requests come at once
 handles them in such turns, too.
 
-Decoding a large request and encoding a large response cannot yield. They run in a thread (`ServerContext.run_in_thread`), from
-which the event loop regains the interpreter within 5 ms.
+A response with many elements is encoded in such turns as well (`Request.reply`), a few responses at a time. Decoding a large
+request cannot yield. It runs in a thread (`ServerContext.run_in_thread`), from which the event loop regains the interpreter within
+5 ms.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ TRIMMED_FRAME_BYTES = 4 * 1024 * 1024
 """After requests from this size on, free heap is returned to the system: their fields take many times their size."""
 
 Steps = Generator[None, None, Any]
+Finished = Callable[[Any], None]
+"""Is called with what the steps return."""
 
 
 class Turns:
@@ -41,7 +44,7 @@ class Turns:
         self,
         steps: Steps,
         is_wanted: Callable[[], bool],
-        finished: Callable[[Any], None],
+        finished: Finished,
         failed: Callable[[Exception], None],
     ) -> None:
         """Run `steps` to their end, while `is_wanted`.
@@ -50,8 +53,10 @@ class Turns:
         """
         end_ns = self._now_ns() + TURN_NS
         try:
-            while self._now_ns() < end_ns:
+            while True:
                 next(steps)
+                if self._now_ns() >= end_ns:
+                    break
         except StopIteration as stop:
             finished(stop.value)
             return
@@ -91,3 +96,52 @@ class Turns:
             self._waiting.popleft()
         if self._waiting:
             self._call_soon(self._next)
+
+
+class FewAtATime:
+    """Long work of which only a part is in progress and the rest waits: work that takes memory while it goes on."""
+
+    def __init__(self, turns: Turns, in_progress_max: int) -> None:
+        self._turns = turns
+        self._room = in_progress_max
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def run(
+        self,
+        steps: Steps,
+        is_wanted: Callable[[], bool],
+        finished: Finished,
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """Run `steps` as `Turns.run`, now or once there is room."""
+
+        def begin() -> None:
+            self._turns.run(self._until_over(steps), is_wanted, finished, failed)
+
+        def begin_late() -> None:
+            if not is_wanted():
+                self._give_room()
+                return
+            try:
+                begin()
+            except Exception as error:
+                failed(error)
+
+        if self._room:
+            self._room -= 1
+            begin()
+        else:
+            self._waiting.append(begin_late)
+
+    def _until_over(self, steps: Steps) -> Steps:
+        """Run `steps`, and give the room to others when they have ended, failed or are no longer wanted."""
+        try:
+            return (yield from steps)
+        finally:
+            self._give_room()
+
+    def _give_room(self) -> None:
+        if self._waiting:
+            self._turns.later(self._waiting.popleft())
+        else:
+            self._room += 1

@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from compressed_batches import compressed
 from contract.wire_client import WireClient, batch, code, create_topic, encode, fetch, produce_values, varint
 from kafka_reference import Kafkalake
+from longest_turn import longest_turn_ms
 from node_in_thread import NodeInThread
 from waiting import wait_until
 from worst_case import MIB, worst_case
@@ -76,6 +78,24 @@ def test_answers_that_nobody_reads_are_bounded(broker: Kafkalake, client: WireCl
         for each in silent:
             each.socket.close()
     cost.await_memory_back(96 * MIB)
+
+
+def test_the_description_of_a_wide_topic_holds_nobody_up(tmp_path: Path) -> None:
+    """Neither making nor encoding its partitions, and they are all of one moment."""
+    with NodeInThread(tmp_path / "lake") as broker, WireClient(broker.servers) as client:
+        create_topic(client, "wide")
+        topic = broker.broker.topics.topic("wide")
+        registrations = broker.on_loop(lambda: topic.registrations) * 20_000  # as many logs would take half a minute
+
+        def describe() -> None:
+            broker.on_loop(lambda: setattr(topic, "registrations", registrations))
+            sent = client.send("Metadata", 12, topics=[{"topic_id": UUID(int=0), "name": "wide"}])
+            described = client.receive("Metadata", 12, sent).topics[0].partitions
+            assert [each.partition_index for each in described] == list(range(len(registrations)))
+
+        held_ms = longest_turn_ms(broker, describe)
+        broker.on_loop(lambda: setattr(topic, "registrations", registrations[:1]))
+        assert held_ms < 20
 
 
 def test_what_waits_counts_however_little_it_is(tmp_path: Path) -> None:

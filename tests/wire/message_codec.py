@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from kafkalake.run_blocking import take_all
 from kafkalake.server.registry import APIS
 from kafkalake.wire.messages.codec import (
     decode_request,
     decode_response,
     encode_request,
     encode_response,
+    encode_response_in_steps,
     read_client_id,
     read_fixed_header,
 )
@@ -70,6 +72,12 @@ def server_writes(key: int, version: int, correlation_id: int, values: Mapping[s
     """Return a response's frame with its size."""
     message = as_message(message_class(key, "Response"), values)
     return bytes(encode_response(key, version, correlation_id, message))
+
+
+def server_writes_in_steps(key: int, version: int, correlation_id: int, values: Mapping[str, Any]) -> bytes:
+    """Return a response's frame as `server_writes`, written in steps."""
+    message = as_message(message_class(key, "Response"), values)
+    return bytes(take_all(encode_response_in_steps(key, version, correlation_id, message)))
 
 
 def client_writes(key: int, version: int, correlation_id: int, client_id: str, values: Mapping[str, Any]) -> bytes:

@@ -21,7 +21,7 @@ from uuid import UUID
 import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
-from wire.message_codec import client_reads, client_writes, server_reads, server_writes
+from wire.message_codec import client_reads, client_writes, server_reads, server_writes, server_writes_in_steps
 from wire.test_wire_requests import as_plain, assert_same, encoded, with_header, without_none
 
 from kafkalake.server.registry import APIS
@@ -119,6 +119,7 @@ def test_responses_have_the_recorded_bytes(key: int) -> None:
         for entity, frame in messages("response", load_response_schema(key, version)):
             frames.append(server_writes(key, version, 77, as_plain(entity))[4:])
             assert frames[-1] == frame, version
+            assert server_writes_in_steps(key, version, 77, as_plain(entity))[4:] == frame, version
             assert_same(client_reads(key, version, 77, frame), as_plain(entity))
         frames.append(server_writes(key, version, 77, {}))
         assert digest(frames) == recorded()[f"response {key} {version}"], version

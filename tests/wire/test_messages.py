@@ -12,15 +12,20 @@ import pytest
 from kio.index import load_response_schema
 from wire.message_codec import MODULES, message_class
 
+from kafkalake.run_blocking import take_all
 from kafkalake.server.registry import APIS
 from kafkalake.wire.messages import controller, groups, membership, security, share_groups, transactions
+from kafkalake.wire.messages.cluster import MetadataResponse, PartitionMetadata, TopicMetadata
+from kafkalake.wire.messages.codec import decode_response, encode_response, encode_response_in_steps
+from kafkalake.wire.messages.groups import JoinGroupResponse, JoinGroupResponseMember
+from kafkalake.wire.messages.made_array import MadeArray
 from kafkalake.wire.messages.message import Message, Response
 from kafkalake.wire.messages.own_keys import OWN_FROM
 from kafkalake.wire.messages.own_schemas import OWN_REQUESTS, OWN_RESPONSES
 from kafkalake.wire.messages.reading import reader
 from kafkalake.wire.messages.schemas import EXTENDED_REQUESTS, EXTENDED_RESPONSES, request_schema, response_schema
 from kafkalake.wire.messages.shapes import Shape, shapes, structs
-from kafkalake.wire.messages.writing import writer
+from kafkalake.wire.messages.writing import ManyElementsError, response_writer
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
 
 KEYS = sorted(set(APIS) - {APPEND_STAGED_KEY})
@@ -92,6 +97,30 @@ def test_the_classes_have_the_fields_of_all_versions_and_their_types() -> None:
     assert unknown == {(message, "throttle_time") for message in without}
 
 
+def test_a_response_with_many_elements_is_not_written_at_once() -> None:
+    partitions = MadeArray(lambda index: PartitionMetadata(partition_index=index, replica_nodes=(1, 2)), range(100))
+    message = MetadataResponse(topics=[TopicMetadata(name="t", partitions=partitions)])
+    with pytest.raises(ManyElementsError):
+        encode_response(3, 12, 7, message, elements_max=100)
+    at_once = encode_response(3, 12, 7, message, elements_max=101)
+    steps = encode_response_in_steps(3, 12, 7, message)
+    assert sum(1 for _ in iter(lambda: next(steps, steps), steps)) == 102  # the partitions, the topic and the end
+    assert take_all(encode_response_in_steps(3, 12, 7, message)) == at_once
+    assert len(decode_response(MetadataResponse, 3, 12, 7, at_once[4:]).topics[0].partitions) == 100
+
+
+def test_long_bytes_count_as_several_elements() -> None:
+    members = [JoinGroupResponseMember(member_id="m", metadata=bytes(1 << 20))]
+    with pytest.raises(ManyElementsError):
+        encode_response(11, 9, 7, JoinGroupResponse(members=members), elements_max=256)
+    encode_response(11, 9, 7, JoinGroupResponse(members=members), elements_max=257)
+
+
+def test_an_array_is_made_as_it_is_read() -> None:
+    made = MadeArray(lambda number: number * number, range(2, 6))
+    assert (len(made), list(made), made[1], list(made[1:3])) == (4, [4, 9, 16, 25], 9, [9, 16])
+
+
 def test_an_unknown_field_raises() -> None:
     with pytest.raises(TypeError, match="is_default"):
         groups.HeartbeatResponse(is_default=True)  # type: ignore[call-arg]
@@ -102,7 +131,7 @@ def test_a_class_without_a_field_of_its_schema_is_refused() -> None:
     with pytest.raises(TypeError, match="throttle_time"):
         reader(groups.HeartbeatRequest, schema)
     with pytest.raises(TypeError, match="throttle_time"):
-        writer(groups.HeartbeatRequest, schema, complete=False)
+        response_writer(groups.HeartbeatRequest, schema)
 
 
 def test_messages_compare_by_their_fields() -> None:

@@ -61,8 +61,8 @@ def _describe(
         topic = find_described_topic(request, name)
     except KafkaError as error:
         return TopicMetadata(error_code=error.code, name=name), None
-    shown = topic.registrations[first : first + limit]
+    shown = range(len(topic.registrations))[first : first + limit]
     operations = operation_bits(request, Resource.TOPIC, topic.name)
-    answer = topic_metadata(request, topic, dict(enumerate(shown, first)), operations, knows_listeners=True)
+    answer = topic_metadata(request, topic, shown, operations, knows_listeners=True)
     following = first + len(shown)
     return answer, following if following < len(topic.registrations) else None

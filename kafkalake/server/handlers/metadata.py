@@ -12,10 +12,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from kafkalake.broker.partitions.topics import Topic
-from kafkalake.cluster.image import NO_LEADER, PartitionRegistration
+from kafkalake.cluster.image import NO_LEADER
 from kafkalake.errors import (
     KafkaError,
     LeaderNotAvailableError,
@@ -39,6 +37,7 @@ from kafkalake.wire.messages.cluster import (
     PartitionMetadata,
     TopicMetadata,
 )
+from kafkalake.wire.messages.made_array import MadeArray
 from kafkalake.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 
 _CREATE_TOPICS_KEY, _CREATE_TOPICS_VERSION = 19, 7
@@ -140,25 +139,23 @@ async def _create_at_controller(request: Request[MetadataRequest], name: str) ->
 def _topic(request: Request[MetadataRequest], topic: Topic) -> TopicMetadata:
     asked = request.body.include_topic_authorized_operations
     operations = operation_bits(request, Resource.TOPIC, topic.name) if asked else NOT_ASKED
-    knows_listeners = request.version >= 6
-    return topic_metadata(
-        request, topic, dict(enumerate(topic.registrations)), operations, knows_listeners=knows_listeners
-    )
+    partitions = range(len(topic.registrations))
+    return topic_metadata(request, topic, partitions, operations, knows_listeners=request.version >= 6)
 
 
 def topic_metadata(
     request: Request[object],
     topic: Topic,
-    partitions: Mapping[int, PartitionRegistration],
+    partitions: range,
     operations: int,
     *,
     knows_listeners: bool,
 ) -> TopicMetadata:
-    """Return the description of a topic and of some of its partitions.
+    """Return the description of a topic and of some of its partitions, by number, which are described as they are now.
 
     `knows_listeners`: the client understands LISTENER_NOT_FOUND, for a leader without the listener that the client is connected to.
     """
-    cluster = request.context.broker.cluster
+    cluster, registrations = request.context.broker.cluster, topic.registrations
     leaders = {each.broker_id for each, _ in cluster.reachable(request.listener)}
 
     def error_code(leader: int) -> int:
@@ -167,23 +164,24 @@ def topic_metadata(
         is_alive = leader in cluster.brokers and not cluster.brokers[leader].is_fenced
         return ListenerNotFoundError.code if knows_listeners and is_alive else LeaderNotAvailableError.code
 
+    def describe(index: int) -> PartitionMetadata:
+        each = registrations[index]
+        return PartitionMetadata(
+            error_code=error_code(each.leader),
+            partition_index=index,
+            leader_id=each.leader if each.leader in leaders else NO_LEADER,
+            leader_epoch=each.leader_epoch,
+            replica_nodes=each.replicas,
+            isr_nodes=each.isr,
+            eligible_leader_replicas=each.elr,
+            last_known_elr=each.last_known_elr,
+            offline_replicas=each.offline,
+        )
+
     return TopicMetadata(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL,
-        partitions=[
-            PartitionMetadata(
-                error_code=error_code(each.leader),
-                partition_index=index,
-                leader_id=each.leader if each.leader in leaders else NO_LEADER,
-                leader_epoch=each.leader_epoch,
-                replica_nodes=each.replicas,
-                isr_nodes=each.isr,
-                eligible_leader_replicas=each.elr,
-                last_known_elr=each.last_known_elr,
-                offline_replicas=each.offline,
-            )
-            for index, each in partitions.items()
-        ],
+        partitions=MadeArray(describe, partitions),
         topic_authorized_operations=operations,
     )

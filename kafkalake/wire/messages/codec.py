@@ -9,8 +9,9 @@ All malformed input raises `InvalidRequestError`. Source: Kafka protocol guide, 
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from kafkalake.buffers import Buffer
 from kafkalake.errors import InvalidRequestError
@@ -23,7 +24,8 @@ from kafkalake.wire.messages.reading import (
     skip_unknown_tagged_fields,
 )
 from kafkalake.wire.messages.schemas import request_schema, response_schema
-from kafkalake.wire.messages.writing import BYTES_MAX, writer
+from kafkalake.wire.messages.shapes import Schema
+from kafkalake.wire.messages.writing import BYTES_MAX, UNLIMITED, request_writer, response_steps, response_writer
 
 M = TypeVar("M", bound=Message)
 
@@ -87,23 +89,47 @@ def encode_request(key: int, version: int, correlation_id: int, client_id: str, 
     out += _INT16.pack(len(client)) + client
     if flexible:
         out.append(0)
-    writer(type(message), schema, complete=True)(out, message, BYTES_MAX)
+    request_writer(type(message), schema)(out, message, BYTES_MAX)
     _INT32.pack_into(out, 0, len(out) - 4)
     return bytes(out)
 
 
 def encode_response(
-    key: int, version: int, correlation_id: int, message: Message, bytes_max: int = BYTES_MAX
+    key: int,
+    version: int,
+    correlation_id: int,
+    message: Message,
+    bytes_max: int = BYTES_MAX,
+    elements_max: int = UNLIMITED,
 ) -> bytearray:
-    """Encode a response with its size prefix, without fields not in `version`. Raise `InvalidRequestError` above `bytes_max`."""
+    """Encode a response with its size prefix, without fields not in `version`.
+
+    Raise `InvalidRequestError` above `bytes_max`, `ManyElementsError` if it has more than `elements_max` structs and strings.
+    """
+    out, schema = _begin_response(key, version, correlation_id)
+    response_writer(type(message), schema)(out, message, bytes_max, elements_max)
+    _INT32.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def encode_response_in_steps(
+    key: int, version: int, correlation_id: int, message: Message, bytes_max: int = BYTES_MAX
+) -> Generator[None, None, bytearray]:
+    """Encode a response as `encode_response`, with a step for each of its elements, however many."""
+    out, schema = _begin_response(key, version, correlation_id)
+    yield from response_steps(type(message), schema)(out, message, bytes_max)
+    _INT32.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def _begin_response(key: int, version: int, correlation_id: int) -> tuple[bytearray, Schema]:
+    """Return a frame with its header, and the schema of its body."""
     schema, flexible_header = _response_schema(key, version)
     out = bytearray(4)
     out += _INT32.pack(correlation_id)
     if flexible_header:
         out.append(0)
-    writer(type(message), schema, complete=False)(out, message, bytes_max)
-    _INT32.pack_into(out, 0, len(out) - 4)
-    return out
+    return out, schema
 
 
 def decode_response(response: type[M], key: int, version: int, correlation_id: int, frame: Buffer) -> M:
@@ -124,13 +150,13 @@ def decode_response(response: type[M], key: int, version: int, correlation_id: i
 
 
 @cache
-def _request_schema(key: int, version: int) -> tuple[Any, bool]:
+def _request_schema(key: int, version: int) -> tuple[Schema, bool]:
     """Return the schema and whether the header is flexible."""
     schema = request_schema(key, version)
     return schema, bool(schema.__flexible__)
 
 
 @cache
-def _response_schema(key: int, version: int) -> tuple[Any, bool]:
+def _response_schema(key: int, version: int) -> tuple[Schema, bool]:
     schema = response_schema(key, version)
     return schema, bool(schema.__header_schema__.__flexible__)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import Field, fields
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from kafkalake.wire.messages.message import Message
 
@@ -24,6 +24,10 @@ NUMBERS = {
     "datetime_i64": "q",
 }
 """Kafka's numbers, with their layout."""
+
+
+Schema: TypeAlias = Any
+"""One of kio's dataclasses, with its class variables."""
 
 
 class Shape(NamedTuple):
@@ -65,7 +69,7 @@ def _shape(field: Field[Any]) -> Shape:
 
 
 @cache
-def shapes(schema: Any) -> tuple[Shape, ...]:
+def shapes(schema: Schema) -> tuple[Shape, ...]:
     """Return the fields of one of kio's dataclasses, in their order."""
     return tuple(_shape(field) for field in fields(schema))
 
@@ -82,7 +86,7 @@ def structs(message: type[Message]) -> dict[str, type[Message]]:
     return found
 
 
-def check_fields(message: type[Message], schema: Any) -> None:
+def check_fields(message: type[Message], schema: Schema) -> None:
     """Raise `TypeError` if `message` lacks a field of kio's dataclass `schema`."""
     missing = {each.name for each in shapes(schema)} - message.defaults.keys()
     if missing:

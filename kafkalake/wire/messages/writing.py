@@ -1,9 +1,15 @@
-"""Writers of messages: one function for each (message, version), compiled from its fields. See `reading`."""
+"""Writers of messages: one function for each (message, version), compiled from its fields. See `reading`.
+
+A response with many elements takes long to write, and pure Python in a thread takes the interpreter from the event loop at each of
+its calls. So a response is written at once only up to a number of elements, otherwise by a generator that yields after each.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Generator, Sequence
+from enum import Enum, auto
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
@@ -12,42 +18,89 @@ from typing import Any
 from kafkalake.errors import InvalidRequestError, UnsupportedVersionError
 from kafkalake.unsigned_varint import append_unsigned_varint
 from kafkalake.wire.messages.message import Message
-from kafkalake.wire.messages.shapes import NUMBERS, Shape, check_fields, shapes, structs
+from kafkalake.wire.messages.shapes import NUMBERS, Schema, Shape, check_fields, shapes, structs
 from kafkalake.wire.messages.source import Source
 
 BYTES_MAX = 2**31 - 1
 """Largest response: the size prefix is an int32."""
 
+UNLIMITED = sys.maxsize
+"""As the most elements of a response."""
+
+_BYTES_AS_ELEMENT = 4096
+"""So many bytes of a field that is bytes are copied while an element is written."""
+
 _NO_INFORMATION: tuple[object, ...] = (None, 0, -1, "", (), [], False)
 
-Writer = Callable[[bytearray, Any, int], None]
+RequestWriter = Callable[[bytearray, Message, int], None]
 """(frame under construction, message, the most bytes it may have)"""
+ResponseWriter = Callable[[bytearray, Message, int, int], None]
+"""(frame under construction, message, the most bytes, the most elements it may have)"""
+ResponseSteps = Callable[[bytearray, Message, int], Generator[None, None, None]]
+"""As `RequestWriter`, in steps: one for each element."""
+
+
+class ManyElementsError(Exception):
+    """A response has more elements than are written at once."""
+
+
+class _Mode(Enum):
+    """The kinds of writers."""
+
+    REQUEST = auto()
+    RESPONSE = auto()
+    RESPONSE_IN_STEPS = auto()
 
 
 @cache
-def writer(message: type[Message], schema: Any, *, complete: bool) -> Writer:
+def request_writer(message: type[Message], schema: Schema) -> RequestWriter:
     """Return the writer of `message` in the version of kio's dataclass `schema`. Raise `TypeError` if a field is missing.
 
-    complete: the writer raises `UnsupportedVersionError` for a field with information that the version lacks. Tagged fields are
-    written only if they differ from their default.
+    The writer raises `UnsupportedVersionError` for a field with information that the version lacks. Tagged fields are written only
+    if they differ from their default.
     """
-    source = Source("write(out0, m0, bytes_max)", dict(_NAMES))
-    _write_struct(source, message, schema, complete, 0, "out0")
-    write: Writer = source.compiled(f"writer of {schema.__qualname__} {schema.__version__}")
+    write: RequestWriter = _compiled(message, schema, _Mode.REQUEST)
     return write
 
 
-def _write_struct(source: Source, message: type[Message], schema: Any, complete: bool, depth: int, out: str) -> None:
+@cache
+def response_writer(message: type[Message], schema: Schema) -> ResponseWriter:
+    """Return the writer of `message` as `request_writer`. Fields that the version lacks are left out.
+
+    The writer raises `ManyElementsError` before the first array of structs or strings that exceeds the limit on elements. Long
+    bytes count as several.
+    """
+    write: ResponseWriter = _compiled(message, schema, _Mode.RESPONSE)
+    return write
+
+
+@cache
+def response_steps(message: type[Message], schema: Schema) -> ResponseSteps:
+    """Return the writer of `message` as `response_writer`, in steps and without a limit on elements."""
+    write: ResponseSteps = _compiled(message, schema, _Mode.RESPONSE_IN_STEPS)
+    return write
+
+
+def _compiled(message: type[Message], schema: Schema, mode: _Mode) -> Any:
+    limits = "bytes_max, left" if mode is _Mode.RESPONSE else "bytes_max"
+    source = Source(f"write(out0, m0, {limits})", dict(_NAMES))
+    _write_struct(source, message, schema, mode, 0, "out0")
+    if mode is _Mode.RESPONSE_IN_STEPS:
+        source.line("yield")  # a message without arrays is one step
+    return source.compiled(f"writer of {schema.__qualname__} {schema.__version__}")
+
+
+def _write_struct(source: Source, message: type[Message], schema: Schema, mode: _Mode, depth: int, out: str) -> None:
     """Write the struct in the variable m<depth> to the variable `out`."""
     check_fields(message, schema)
     known = shapes(schema)
     flexible: bool = schema.__flexible__
-    lost = message.defaults.keys() - {each.name for each in known} if complete else ()
+    lost = message.defaults.keys() - {each.name for each in known} if mode is _Mode.REQUEST else ()
     if lost:
         source.line(f"check_lost(m{depth}, {sorted(lost)})")
 
     def write_field(shape: Shape, out: str) -> None:
-        _write_field(source, shape, message, flexible, complete, depth, out)
+        _write_field(source, shape, message, flexible, mode, depth, out)
 
     for is_number, run in groupby((each for each in known if each.tag is None), attrgetter("is_number")):
         fields = list(run)
@@ -76,12 +129,12 @@ def _write_struct(source: Source, message: type[Message], schema: Any, complete:
 
 
 def _write_field(
-    source: Source, shape: Shape, message: type[Message], flexible: bool, complete: bool, depth: int, out: str
+    source: Source, shape: Shape, message: type[Message], flexible: bool, mode: _Mode, depth: int, out: str
 ) -> None:
     """Write a field of m<depth>."""
     value = f"m{depth}.{shape.name}"
     if not shape.is_array:
-        _write_value(source, shape, message, flexible, complete, depth, out, value)
+        _write_value(source, shape, message, flexible, mode, depth, out, value)
         return
     source.line(f"values{depth} = {value}")
     with source.block(f"if values{depth} is None"):
@@ -91,10 +144,14 @@ def _write_field(
         if shape.kind in NUMBERS:
             source.line(f"{out} += pack(f'>{{len(values{depth})}}{NUMBERS[shape.kind]}', *values{depth})")
         else:
+            if mode is _Mode.RESPONSE:
+                _count(source, f"len(values{depth})")
             each = f"m{depth + 1}" if shape.is_struct else "value"
             with source.block(f"for {each} in values{depth}"):
                 element = shape._replace(nullable=False)
-                _write_value(source, element, message, flexible, complete, depth, out, each)
+                _write_value(source, element, message, flexible, mode, depth, out, each)
+                if mode is _Mode.RESPONSE_IN_STEPS:
+                    source.line("yield")
         with source.block(f"if len({out}) > bytes_max"):
             source.line("refuse_size(bytes_max)")
 
@@ -104,7 +161,7 @@ def _write_value(
     shape: Shape,
     message: type[Message],
     flexible: bool,
-    complete: bool,
+    mode: _Mode,
     depth: int,
     out: str,
     value: str,
@@ -118,9 +175,9 @@ def _write_value(
                 source.line(f"{out}.append(0xff)")
             with source.block("else"):
                 source.line(f"{out}.append(1)")
-                _write_struct(source, structs(message)[shape.name], shape.kind, complete, depth + 1, out)
+                _write_struct(source, structs(message)[shape.name], shape.kind, mode, depth + 1, out)
         else:
-            _write_struct(source, structs(message)[shape.name], shape.kind, complete, depth + 1, out)
+            _write_struct(source, structs(message)[shape.name], shape.kind, mode, depth + 1, out)
     elif shape.kind in NUMBERS:  # in a tagged field
         source.line(f"{out} += {source.layout('pack', NUMBERS[shape.kind])}({value})")
     elif shape.kind == "uuid":
@@ -135,8 +192,17 @@ def _write_value(
         with source.block("else"):
             if is_text:
                 source.line("value = value.encode()")
+            elif mode is _Mode.RESPONSE:
+                _count(source, f"len(value) // {_BYTES_AS_ELEMENT}")
             _write_length(source, "len(value)", kind, flexible, out)
             source.line(f"{out} += value")
+
+
+def _count(source: Source, elements: str) -> None:
+    """Count elements of a response that is written at once."""
+    source.line(f"left -= {elements}")
+    with source.block("if left < 0"):
+        source.line("refuse_elements()")
 
 
 def _null(kind: str, flexible: bool) -> bytes:
@@ -174,6 +240,10 @@ def _check_lost(message: Message, names: Sequence[str]) -> None:
             raise UnsupportedVersionError(f"the broker's version has no {name.replace('_', ' ')}")
 
 
+def _refuse_elements() -> None:
+    raise ManyElementsError
+
+
 def _refuse_size(bytes_max: int) -> None:
     raise InvalidRequestError(f"its answer would be larger than max.request.response.bytes, {bytes_max}")
 
@@ -184,5 +254,6 @@ _NAMES: dict[str, object] = {
     "write_tagged_fields": _write_tagged_fields,
     "check_lost": _check_lost,
     "refuse_size": _refuse_size,
+    "refuse_elements": _refuse_elements,
 }
 """What the writers call."""
