@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -36,3 +36,15 @@ def take_all(steps: Steps[T]) -> T:
         except StopIteration as stop:
             result: T = stop.value
             return result
+
+
+async def iterate_in_turns(items: Iterable[T], now_ns: Callable[[], int]) -> AsyncIterator[T]:
+    """Yield items. Whenever what is done with them has taken `TURN_NS`, other work of the event loop has its turn."""
+    from asyncio import sleep  # which commands without an event loop do not import
+
+    end_ns = now_ns() + TURN_NS
+    for each in items:
+        yield each
+        if now_ns() >= end_ns:
+            await sleep(0)
+            end_ns = now_ns() + TURN_NS

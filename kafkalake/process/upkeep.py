@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -15,14 +14,13 @@ from kafkalake.broker.partitions.retention import enforce_retention
 from kafkalake.broker.partitions.rewritten_segments import RewrittenSegments
 from kafkalake.errors import KafkaLakeError
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.run_blocking import RunBlocking
+from kafkalake.run_blocking import RunBlocking, iterate_in_turns
 from kafkalake.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_MS = 200
 UPKEEP_INTERVAL_MS = 10_000
-PARTITIONS_PER_TURN = 100
 REOPEN_INTERVAL_MS = 5_000
 REWRITTEN_INTERVAL_MS = 2_000
 DELAYED_INTERVAL_MS = 60_000
@@ -86,16 +84,13 @@ class Upkeep:
 
     async def _look_after_logs(self) -> None:
         """Run each log's periodic work: removal of deleted files, expiry of inactive producers, fsync of sealed segments."""
-        replicas = self._broker.replicas
-        forces: dict[Log, Callable[[], Awaitable[None]]] = {}
-        for partition in replicas.led():
-            forces[partition.log] = partial(self._force_led, partition, partition.log.flush_sealed)
-        for follower in replicas.fetchers.followers():
-            forces[follower.log] = partial(replicas.fetchers.flush, follower, sealed_only=True)
-        for number, log in enumerate(list(replicas.open_logs()), 1):
-            await self._look_after(log, forces.get(log))
-            if number % PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)  # other requests
+        replicas, now_ns = self._broker.replicas, self._broker.clock.monotonic_ns
+        async for partition in iterate_in_turns(list(replicas.led()), now_ns):
+            await self._look_after(partition.log, partial(self._force_led, partition, partition.log.flush_sealed))
+        async for follower in iterate_in_turns(list(replicas.fetchers.followers()), now_ns):
+            await self._look_after(follower.log, partial(replicas.fetchers.flush, follower, sealed_only=True))
+        async for log in iterate_in_turns(replicas.idle_logs(), now_ns):
+            await self._look_after(log, None)
 
     async def _look_after(self, log: Log, force: Callable[[], Awaitable[None]] | None) -> None:
         """Remove deleted files, expire inactive producers, and fsync sealed segments, so that after a power loss only the active

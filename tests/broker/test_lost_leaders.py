@@ -135,7 +135,11 @@ class Broker:
 
     def upkeep(self) -> Upkeep:
         here: Any = SimpleNamespace(
-            topics=self.topics, replicas=self.replicas, run_blocking=self.run_blocking, append_queue=self.queue
+            topics=self.topics,
+            replicas=self.replicas,
+            run_blocking=self.run_blocking,
+            append_queue=self.queue,
+            clock=self.clock,
         )
         return Upkeep(here, None, self.run_blocking)  # type: ignore[arg-type]
 

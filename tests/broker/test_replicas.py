@@ -6,7 +6,7 @@ import asyncio
 import errno
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from manual_clock import ManualClock
 from record_batches import simple_batch
 from storage.partition_logs import append, open_log
 
+from kafkalake import run_blocking
 from kafkalake.broker.partitions import replicas
 from kafkalake.broker.partitions.followed_reads import FollowedReads
 from kafkalake.broker.partitions.log_directory import LogDirectory, log_config
@@ -227,23 +228,76 @@ def test_the_settings_of_the_logs_of_a_wide_topic_are_made_once(
     assert len(made) <= 3
 
 
+async def steps_of(following: Coroutine[Any, Any, None], count: Callable[[], int]) -> set[int]:
+    """What has been counted in each turn of the event loop while a version was followed."""
+    task = asyncio.ensure_future(following)
+    counts = set()
+    while not task.done():
+        await asyncio.sleep(0)
+        counts.add(count())
+    await task
+    return counts
+
+
 def test_a_wide_topic_is_deleted_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicas, "PARTITIONS_PER_TURN", 10)
+    monkeypatch.setattr(run_blocking, "TURN_NS", 0)
 
     async def test() -> None:
         here = Here(tmp_path)
         created = here.topics.image.with_topics({T: (registered(HERE, 1, HERE),) * 50})
         await here.replicas.follow(created)
-        deleting = asyncio.ensure_future(here.replicas.follow(created.without_topic(T)))
-        removed = set()
-        while not deleting.done():
-            await asyncio.sleep(0)
-            removed.add(here.observer.seen.count("removed"))
-        assert {10, 20, 30, 40, 50} <= removed
-        await deleting
+        deleting = here.replicas.follow(created.without_topic(T))
+        removed = await steps_of(deleting, lambda: here.observer.seen.count("removed"))
+        assert set(range(1, 51)) <= removed
         assert here.topics.find_id(T) is None
         await here.replicas.wait()
         assert not list((tmp_path / "here").glob("topic-*"))
+
+    run(test)
+
+
+def test_the_logs_of_a_wide_topic_that_is_led_elsewhere_are_taken_away_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_blocking, "TURN_NS", 0)
+
+    async def test() -> None:
+        here = Here(tmp_path)
+        created = here.topics.image.with_topics({T: (registered(OTHER, 1),) * 50})
+        await here.replicas.follow(created)
+        deleting = here.replicas.follow(created.without_topic(T))
+        left = await steps_of(deleting, lambda: len(here.replicas.idle))
+        assert set(range(50)) <= left
+        await here.replicas.wait()
+        assert not list((tmp_path / "here").glob("topic-*"))
+
+    run(test)
+
+
+def test_the_leaderships_of_a_wide_topic_begin_and_end_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose log fails meanwhile ends once."""
+    monkeypatch.setattr(run_blocking, "TURN_NS", 0)
+
+    async def test() -> None:
+        here = Here(tmp_path)
+        led = here.topics.image.with_topics({T: (registered(HERE, 1),) * 50})
+        begun = await steps_of(here.replicas.follow(led), lambda: here.observer.seen.count("added"))
+        assert set(range(1, 51)) <= begun
+        last = here.topic.replicas[49]
+
+        def count_and_fail() -> int:
+            if here.observer.seen.count("resigned") == 10 and 49 in here.topic.replicas:
+                here.replicas.fail(last)
+            return here.observer.seen.count("resigned")
+
+        given_away = led.with_topics({T: (registered(OTHER, 2, partition_epoch=1),) * 50})
+        ended = await steps_of(here.replicas.follow(given_away), count_and_fail)
+        assert set(range(1, 51)) - {10, 11} <= ended
+        assert max(ended) == 50
+        assert not here.topic.replicas
+        await here.replicas.stop_following()
 
     run(test)
 

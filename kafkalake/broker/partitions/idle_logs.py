@@ -88,10 +88,12 @@ class IdleLogs:
 
     async def work(self, works: Sequence[LogWork]) -> None:
         """Do this for replicas, and keep the logs that are open then and the errors."""
-        parts = [works[first : first + LOGS_PER_WORK] for first in range(0, len(works), LOGS_PER_WORK)]
-        for results in await asyncio.gather(*(self._run_blocking(partial(_results, part)) for part in parts)):
-            for replica, result in results:
-                self.keep(replica, result)
+        parts = (works[first : first + LOGS_PER_WORK] for first in range(0, len(works), LOGS_PER_WORK))
+        await asyncio.gather(*map(self._work_on, parts))
+
+    async def _work_on(self, part: Sequence[LogWork]) -> None:
+        for replica, result in await self._run_blocking(partial(_results, part)):
+            self.keep(replica, result)
 
 
 def _results(works: Iterable[LogWork]) -> list[tuple[ReplicaId, Log | KafkaError]]:

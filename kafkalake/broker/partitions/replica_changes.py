@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -42,17 +42,13 @@ class ReplicaChange(NamedTuple):
         return partition is not None and not partition.is_offline and not self.is_led_on(here)
 
 
-def changed_partitions(image: ClusterImage, topics: Mapping[UUID, Topic]) -> list[ReplicaChange]:
-    """Return the partitions whose registration is not the one that their topic has now."""
-    changes = []
+def changed_partitions(image: ClusterImage, topics: Mapping[UUID, Topic]) -> Iterator[ReplicaChange]:
+    """Yield the partitions whose registration is not the one that their topic has now."""
     for topic_id, registrations in image.partitions.items():
         topic = topics.get(topic_id)
         if topic is None or topic.registrations is registrations:
             continue
         before = topic.registrations
-        changes += [
-            ReplicaChange(topic, number, each)
-            for number, each in enumerate(registrations)
-            if number >= len(before) or (before[number] is not each and before[number] != each)
-        ]
-    return changes
+        for number, each in enumerate(registrations):
+            if number >= len(before) or (before[number] is not each and before[number] != each):
+                yield ReplicaChange(topic, number, each)

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
@@ -42,12 +42,15 @@ from kafkalake.config.layers import Settings
 from kafkalake.errors import KafkaError, KafkaStorageError, as_value
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
-from kafkalake.run_blocking import RunBlocking
+from kafkalake.run_blocking import RunBlocking, iterate_in_turns
 from kafkalake.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
-PARTITIONS_PER_TURN = 250
+T = TypeVar("T")
+
+_RESTED_TOGETHER = 1_000
+"""Replicas that cease to follow at one time."""
 
 
 class ReplicaObserver(Protocol):
@@ -109,6 +112,7 @@ class Replicas:
         self._moved = moved
         self._run_blocking = run_blocking
         self._now_ms = clock.monotonic_ms
+        self._now_ns = clock.monotonic_ns
         self._advance = advance
         self._leave = leave
         self._idle = IdleLogs(run_blocking)
@@ -129,6 +133,9 @@ class Replicas:
         self._lock = asyncio.Lock()
         self._failed_in: dict[ReplicaId, int] = {}
         """By replica whose log has failed while it led, the leader epoch."""
+
+    def _in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
+        return iterate_in_turns(items, self._now_ns)
 
     # At the broker's start
 
@@ -212,7 +219,7 @@ class Replicas:
                 if topic_id not in known and topic_id in by_id
             }
             partitions = {topic_id: len(topic.registrations) for topic_id, topic in known.items()}
-            changes = changed_partitions(image, {**known, **new})
+            changes = [each async for each in self._in_turns(changed_partitions(image, {**known, **new}))]
             gone = [topic for topic_id, topic in known.items() if topic_id not in image.partitions]
             others = await self._make_way({topic.name for topic in new.values()}, gone)
             resigned = await self._prepare(changes, others)
@@ -258,31 +265,43 @@ class Replicas:
         Return those that have resigned.
         """
         here = self._broker_id
-        await self._open([each for each in changes if self._is_new(each)])
-        stopping = [each.replica for each in changes if not each.is_followed(self._fetchers.find(each.replica), here)]
+        await self._open([each async for each in self._in_turns(changes) if self._is_new(each)])
+        stopping = [
+            each.replica
+            async for each in self._in_turns(changes)
+            if not each.is_followed(self._fetchers.find(each.replica), here)
+        ]
         stopping += [replica for topic in gone for replica in _replicas_of(topic)]
-        await self.missing.stop(each.replica for each in changes if not each.is_led_on(here))
+        await self.missing.stop([each.replica async for each in self._in_turns(changes) if not each.is_led_on(here)])
         rested = await self._let_rest(stopping)
         await self._hold_cut([each for each in changes if each.replica in rested])  # their last work may have failed
-        ended = [each for each in changes if each.ends_leadership(here)]
-        await self._resign_all([each.topic.replicas[each.number] for each in ended])
+        resigned = await self._resign_all(changes)
         await self._take_over(changes)
-        return {each.replica for each in ended}
+        return resigned
 
-    async def _resign_all(self, partitions: Sequence[Partition]) -> None:
-        """Lead these partitions no more, and wait until nothing changes their logs: the next leader counts what is copied."""
-        for partition in partitions:
-            self._resign(partition.topic, partition)
-        work = [each for partition in partitions for each in partition.under_way]
+    async def _resign_all(self, changes: Sequence[ReplicaChange]) -> Set[ReplicaId]:
+        """Lead the partitions no more whose leadership ends, and wait until nothing changes their logs: the next leader counts what
+        is copied. Return them."""
+        resigned = []
+        async for each in self._in_turns(changes):
+            if each.ends_leadership(self._broker_id):
+                resigned.append((each.replica, each.topic.replicas[each.number]))
+                self._resign(each.topic, each.topic.replicas[each.number])
+        work = [each for _, partition in resigned for each in partition.under_way]
         await asyncio.gather(*work, return_exceptions=True)
+        return {replica for replica, _ in resigned}
 
     async def _let_rest(self, replicas: Sequence[ReplicaId]) -> Set[ReplicaId]:
         """Change nothing more in the logs of these replicas, and return those that have followed a leader."""
-        await self.missing.stop(replicas)
-        stopped = await self._fetchers.stop(replicas)
-        for follower in stopped:
-            self._idle.keep(follower.replica, follower.log)
-        return {follower.replica for follower in stopped}
+        rested = set()
+        for first in range(0, len(replicas), _RESTED_TOGETHER):
+            some = replicas[first : first + _RESTED_TOGETHER]
+            await self.missing.stop(some)
+            for follower in await self._fetchers.stop(some):
+                self._idle.keep(follower.replica, follower.log)
+                rested.add(follower.replica)
+            await asyncio.sleep(0)
+        return rested
 
     def _is_new(self, change: ReplicaChange) -> bool:
         has_log = change.number in change.topic.replicas or change.replica in self._idle.all
@@ -301,28 +320,31 @@ class Replicas:
             is_replicated = len(registered.replicas) > 1
             return each.replica, partial(self._logs.open, *here, is_replicated=is_replicated, is_counted=is_counted)
 
-        await self._idle.work([opening(each) for each in changes])
+        await self._idle.work([opening(each) async for each in self._in_turns(changes)])
         await self._hold_cut(changes)
 
     async def _hold_cut(self, changes: Sequence[ReplicaChange]) -> None:
         """Keep replicas offline that have lost records and are still counted for them: the next heartbeat tells it."""
-        opened = [(each, log) for each in changes if (log := self._idle.find(each.replica)) is not None]
         forgotten = []
-        for change, log in opened:
-            if log.was_cut and change.registered.counts(self._broker_id):
+        async for change in self._in_turns(changes):
+            log = self._idle.find(change.replica)
+            if log is None or not log.was_cut:
+                continue
+            if change.registered.counts(self._broker_id):
                 error = KafkaStorageError("it has lost records, which is not known to all yet")
                 self._idle.keep(change.replica, error, was_cut=True)
-            elif log.was_cut:
+            else:
                 forgotten.append((change.replica, log.forget_cut))
         await self._idle.work(forgotten)
 
     async def _take_over(self, changes: Sequence[ReplicaChange]) -> None:
         """Begin the epochs in which this broker is to lead, durably. A log that fails is offline."""
-        led = [each for each in changes if each.registered.leader == self._broker_id]
-        logs = [(each, log) for each in led if (log := self._idle.find(each.replica)) is not None]
-        await self._idle.work(
-            [(each.replica, partial(log.take_over, each.registered.leader_epoch)) for each, log in logs]
-        )
+        works: list[LogWork] = [
+            (each.replica, partial(log.take_over, each.registered.leader_epoch))
+            async for each in self._in_turns(changes)
+            if each.registered.leader == self._broker_id and (log := self._idle.find(each.replica)) is not None
+        ]
+        await self._idle.work(works)
 
     # The change
 
@@ -331,12 +353,10 @@ class Replicas:
 
         resigned: those that have resigned before.
         """
-        for number, change in enumerate(changes, 1):
+        async for change in self._in_turns(changes):
             if self._place(change) or change.replica in resigned:
                 call_isolated(CallbackLoop.TOPIC_CHANGE, self._moved, change.topic, change.number)
-            if number % PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
-        for change in changes:
+        async for change in self._in_turns(changes):
             if self._broker_id not in change.registered.replicas and change.replica in self._idle.all:
                 await self._remove(change.topic, change.number)
 
@@ -495,13 +515,14 @@ class Replicas:
         """Stop serving a topic that was deleted, and retire its directories."""
         led = topic.replicas
         topic.replicas = {}  # it is not retired twice, if the version is followed only the next time
-        for number, partition in enumerate(led.values(), 1):
+        async for partition in self._in_turns(led.values()):
             partition.remove()
             call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_removed, partition)
             call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._leave, partition)
-            if number % PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
-        idle = {replica[1]: self._take_away(replica) for replica in self._idle.of_topic(topic.topic_id)}
+        idle = {
+            replica[1]: self._take_away(replica)
+            async for replica in self._in_turns(self._idle.of_topic(topic.topic_id))
+        }
         logs = {index: partition.log for index, partition in led.items()}
         logs |= {index: log for index, log in idle.items() if log is not None}
         self._retired.retire_soon(topic, logs, list({*led, *idle}))
@@ -545,11 +566,15 @@ class Replicas:
         """Return the partitions that are led here, with an open log."""
         return self._topics.partitions()
 
+    def idle_logs(self) -> Sequence[Log]:
+        """Return the open logs that neither lead nor follow."""
+        return self._idle.logs()
+
     def open_logs(self) -> Iterable[Log]:
         """Return all open logs: of partitions led here, of followers and idle ones."""
         led = [partition.log for partition in self._topics.partitions()]
         following = [follower.log for follower in self._fetchers.followers()]
-        return [*led, *following, *self._idle.logs()]
+        return [*led, *following, *self.idle_logs()]
 
 
 def _replicas_of(topic: Topic) -> list[ReplicaId]:
