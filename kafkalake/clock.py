@@ -33,6 +33,26 @@ class Clock(Protocol):
         ...
 
 
+class Deadline:
+    """The end of a request's timeout. Over at once if that is 0 or less, as in Kafka."""
+
+    __slots__ = ("_clock", "_ends_ms")
+
+    def __init__(self, clock: Clock, timeout_ms: int) -> None:
+        self._clock = clock
+        self._ends_ms = clock.monotonic_ms() + timeout_ms
+
+    @property
+    def left_ms(self) -> int:
+        """Return the time that is left, 0 if it is over."""
+        return max(self._ends_ms - self._clock.monotonic_ms(), 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether no time is left."""
+        return self.left_ms == 0
+
+
 class SystemClock:
     """The machine's clocks."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from kafkalake.buffers import Buffer
+from kafkalake.clock import Deadline
 from kafkalake.config.listener import Listener
 from kafkalake.run_blocking import TURN_NS
 from kafkalake.server.authorizer import Operation, Principal, Resource
@@ -208,6 +209,10 @@ class Request(Generic[Body]):
                 raise
 
         return guarded
+
+    def deadline(self, timeout_ms: int) -> Deadline:
+        """Return the end of the request's timeout, which begins now."""
+        return Deadline(self.context.clock, timeout_ms)
 
     @property
     def listener(self) -> str:

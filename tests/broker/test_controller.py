@@ -31,6 +31,23 @@ def test_a_change_that_the_store_holds_up_is_not_waited_for_and_comes_into_force
     asyncio.run(run())
 
 
+def test_a_change_whose_own_timeout_is_over_before_its_turn_is_not_made() -> None:
+    async def run() -> None:
+        term = Term()
+        with term.slow:
+            first = asyncio.ensure_future(term.controller.change(term.set("first")))
+            await asyncio.to_thread(term.is_held_up.wait, 10)
+            for timeout_ms in (10, 0, -1):
+                with pytest.raises(RequestTimedOutError):
+                    await term.controller.change(term.set("late"), timeout_ms=timeout_ms)
+        await first
+        with pytest.raises(RequestTimedOutError):
+            await term.controller.change(term.set("without time"), timeout_ms=0)
+        assert (await term.controller.change(term.set("last"), timeout_ms=5_000)).config == {"first": "1", "last": "1"}
+
+    asyncio.run(run())
+
+
 def test_changes_of_requests_that_were_given_up_come_into_force_whole() -> None:
     async def run() -> None:
         term = Term()

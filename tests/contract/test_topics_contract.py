@@ -51,6 +51,46 @@ def metadata(client: WireClient, *names: str, version: int = 12, may_create: boo
     return client.call("Metadata", version, topics=topics, **values)
 
 
+REQUEST_TIMED_OUT = 7
+
+
+@pytest.mark.parametrize("timeout", [0, -1])
+class TestNoTime:
+    """A request without any time changes and checks nothing, whatever it asks for."""
+
+    @pytest.mark.parametrize("validate_only", [False, True])
+    def test_creations_and_more_partitions(
+        self, client: WireClient, topic: str, timeout: int, validate_only: bool
+    ) -> None:
+        create_topic(client, topic, 1)
+        new = [new_topic(topic + "-new"), new_topic(topic), new_topic("bad name")]
+        answer = client.call("CreateTopics", 7, topics=new, timeout=timeout, validate_only=validate_only)
+        assert codes(answer.topics) == [REQUEST_TIMED_OUT] * 3
+        more = [{"name": name, "count": 3, "assignments": None} for name in (topic, "unknown")]
+        answer = client.call("CreatePartitions", 3, topics=more, timeout=timeout, validate_only=validate_only)
+        assert codes(answer.results) == [REQUEST_TIMED_OUT] * 2
+        assert code(metadata(client, topic + "-new").topics[0].error_code) != 0
+        assert len(metadata(client, topic).topics[0].partitions) == 1
+
+    def test_deletions(self, client: WireClient, topic: str, timeout: int) -> None:
+        create_topic(client, topic, 1)
+        gone = [{"name": name, "topic_id": None} for name in (topic, "unknown")]
+        answer = client.call("DeleteTopics", 6, topics=gone, timeout=timeout)
+        assert codes(answer.responses) == [REQUEST_TIMED_OUT] * 2
+        assert code(metadata(client, topic).topics[0].error_code) == 0
+
+    def test_reassignments_and_elections(self, client: WireClient, topic: str, timeout: int) -> None:
+        create_topic(client, topic, 1)
+        broker_id = metadata(client, topic).topics[0].partitions[0].leader_id
+        moved = [{"name": topic, "partitions": [{"partition_index": 0, "replicas": [broker_id]}]}]
+        answer = client.call("AlterPartitionReassignments", 1, topics=moved, timeout=timeout)
+        assert codes([answer, *answer.responses[0].partitions]) == [REQUEST_TIMED_OUT] * 2
+        elected = [{"topic": topic, "partitions": [0]}]
+        answer = client.call("ElectLeaders", 2, election_type=0, topic_partitions=elected, timeout=timeout)
+        results = answer.replica_election_results[0].partition_result
+        assert codes([answer, *results]) == [REQUEST_TIMED_OUT] * 2
+
+
 class TestCreate:
     @pytest.mark.parametrize("version", range(2, 8))
     def test_every_version_creates(self, client: WireClient, topic: str, version: int) -> None:

@@ -28,11 +28,14 @@ class ChangesInTurn:
 
     async def finish(self, work: Coroutine[object, object, T], timeout_ms: int) -> T:
         """Return what `work` returns, made in its turn. Raise `NotControllerError`, what `work` raises, or after `timeout_ms`
-        `RequestTimedOutError`, with the work going on if it has begun, or may begin at once."""
+        `RequestTimedOutError`, with the work going on if it has begun, or may begin at once. Without any time it does not begin."""
+        if timeout_ms <= 0:
+            work.close()
+            raise RequestTimedOutError()
         task = asyncio.create_task(self._in_turn(work))
         self._keep(task)
         try:
-            return await asyncio.wait_for(asyncio.shield(task), max(timeout_ms, 0) / 1000)
+            return await asyncio.wait_for(asyncio.shield(task), timeout_ms / 1000)
         except TimeoutError:
             if self._lock.locked() and getcoroutinestate(work) == CORO_CREATED:
                 task.cancel()

@@ -136,16 +136,21 @@ class Controller:
 
     # Decisions
 
-    async def change(self, decide: Decision, rows: Sequence[TopicRow] | None = None) -> ClusterImage:
+    async def change(
+        self, decide: Decision, rows: Sequence[TopicRow] | None = None, timeout_ms: int | None = None
+    ) -> ClusterImage:
         """Commit what `decide` makes of the newest image, follow it here, and return it. If nothing changes, look for a newer one.
 
         `decide` runs in another thread: with many partitions it takes long. `rows`: the topics that are new or changed by it, None
         if there may be others. Raise what `decide` raises, `NotControllerError` if another broker is the controller,
-        `KafkaStorageError` if it could not be committed yet, `RequestTimedOutError` if that takes longer than `request.timeout.ms`:
-        a change that was begun goes on.
+        `KafkaStorageError` if it could not be committed yet, `RequestTimedOutError` if that takes longer than `request.timeout.ms`,
+        or `timeout_ms` if that is less: a change that was begun goes on, one whose turn has not come is not made.
         """
         loop = asyncio.get_running_loop()
-        ends_s = loop.time() + self._timeout_ms() / 1000
+        within_ms = self._timeout_ms() if timeout_ms is None else min(timeout_ms, self._timeout_ms())
+        if within_ms <= 0:
+            raise RequestTimedOutError()
+        ends_s = loop.time() + within_ms / 1000
         try:
             async with asyncio.timeout_at(ends_s):
                 await self._lock.acquire()
@@ -394,9 +399,12 @@ class Controller:
         return [errors.get(each.partition) or _state(image, each.partition) for each in changes]
 
     async def elect_leaders(
-        self, asked: Sequence[TopicIdPartition], election: Election
+        self, asked: Sequence[TopicIdPartition], election: Election, *, timeout_ms: int | None = None
     ) -> dict[TopicIdPartition, KafkaError]:
-        """Elect leaders as an administrator asks, in one version. Return the error of each partition without success."""
+        """Elect leaders as an administrator asks, in one version. Return the error of each partition without success.
+
+        Raise as `change`.
+        """
         errors: dict[TopicIdPartition, KafkaError] = {}
 
         def elect(now: ClusterImage) -> ClusterImage:
@@ -404,7 +412,7 @@ class Controller:
             after, errors = elect_leaders(now, asked, election, self._rules)
             return after
 
-        await self.change(elect, [])
+        await self.change(elect, [], timeout_ms)
         return errors
 
     async def rebalance_leaders(self, percentage: int) -> None:
@@ -417,9 +425,16 @@ class Controller:
             logger.info("preferred leaders elected version=%d", after.version)
 
     async def alter_reassignments(
-        self, asked: Mapping[TopicIdPartition, Sequence[int] | None], *, may_change_factor: bool
+        self,
+        asked: Mapping[TopicIdPartition, Sequence[int] | None],
+        *,
+        may_change_factor: bool,
+        timeout_ms: int | None = None,
     ) -> dict[TopicIdPartition, KafkaError]:
-        """Move partitions to other replicas, or back, in one version. Return the error of each that does not move."""
+        """Move partitions to other replicas, or back, in one version. Return the error of each that does not move.
+
+        Raise as `change`.
+        """
         errors: dict[TopicIdPartition, KafkaError] = {}
 
         def alter(now: ClusterImage) -> ClusterImage:
@@ -427,7 +442,7 @@ class Controller:
             after, errors = alter_reassignments(now, asked, self._rules, may_change_factor=may_change_factor)
             return after
 
-        await self.change(alter, [])
+        await self.change(alter, [], timeout_ms)
         return errors
 
 

@@ -35,11 +35,14 @@ _Read = TopicIdPartition | KafkaError
 async def handle(request: Request[AlterPartitionReassignmentsRequest]) -> AlterPartitionReassignmentsResponse:
     body = request.body
     if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
-        return AlterPartitionReassignmentsResponse(error_code=ClusterAuthorizationError.code)
+        return refusal(body, ClusterAuthorizationError.code, str(ClusterAuthorizationError()))
+    deadline = request.deadline(body.timeout)
     asked, elements = await request.in_turns(_read(request))
     try:
         refused = await request.context.broker.controller.alter_reassignments(
-            {of: each.replicas for of, each in asked.items()}, may_change_factor=body.allow_replication_factor_change
+            {of: each.replicas for of, each in asked.items()},
+            may_change_factor=body.allow_replication_factor_change,
+            timeout_ms=deadline.left_ms,
         )
     except KafkaError as error:
         return refusal(body, error.code, request.error_text(error))
@@ -106,4 +109,16 @@ def _response(
 
 def refusal(body: AlterPartitionReassignmentsRequest, code: int, message: str) -> AlterPartitionReassignmentsResponse:
     """Return the response that refuses all of a request."""
-    return AlterPartitionReassignmentsResponse(error_code=code, error_message=message)
+    responses = [
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                ReassignablePartitionResponse(
+                    partition_index=each.partition_index, error_code=code, error_message=message
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in body.topics
+    ]
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=message, responses=responses)

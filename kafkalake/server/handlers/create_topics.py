@@ -16,7 +16,14 @@ from kafkalake.broker.admin.topic_creation import Creation
 from kafkalake.broker.admin.topic_plans import PARTITIONS_MAX
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topics import Topic
-from kafkalake.errors import InvalidPartitionsError, InvalidRequestError, KafkaError, TopicAuthorizationError, as_value
+from kafkalake.errors import (
+    InvalidPartitionsError,
+    InvalidRequestError,
+    KafkaError,
+    RequestTimedOutError,
+    TopicAuthorizationError,
+    as_value,
+)
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.topics import (
@@ -30,11 +37,14 @@ from kafkalake.wire.messages.topics import (
 
 async def handle(request: Request[CreateTopicsRequest]) -> CreateTopicsResponse:
     body, mutations = request.body, request.context.quotas.mutations(request, strict_since=6)
+    deadline = request.deadline(body.timeout)
+    if deadline.is_over:
+        return refusal(body, RequestTimedOutError.code, str(RequestTimedOutError()))
     outcomes = await request.in_turns(_refused(request))
     wanted = [_new_topic(each) for each in body.topics if each.name not in outcomes]
     try:
         created = await request.context.broker.topic_admin.create_all(
-            wanted, timeout_ms=body.timeout, validate_only=body.validate_only, count=mutations.count
+            wanted, timeout_ms=deadline.left_ms, validate_only=body.validate_only, count=mutations.count
         )
         outcomes |= {new.name: each for new, each in zip(wanted, created, strict=True)}
     except KafkaError as error:

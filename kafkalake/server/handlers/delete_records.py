@@ -35,8 +35,7 @@ class _Deleted(NamedTuple):
 
 
 async def handle(request: Request[DeleteRecordsRequest]) -> DeleteRecordsResponse:
-    clock = request.context.broker.clock
-    ends_ms = clock.monotonic_ms() + request.body.timeout
+    deadline = request.deadline(request.body.timeout)
     deleted: list[list[_Deleted | KafkaError]] = []
     for topic in request.body.topics:
         deleted.append([])
@@ -48,7 +47,7 @@ async def handle(request: Request[DeleteRecordsRequest]) -> DeleteRecordsRespons
     for topic, of_topic in zip(request.body.topics, deleted, strict=True):
         partitions = []
         for each, found in zip(topic.partitions, of_topic, strict=True):
-            outcome = await _wait_for_replicas(request, found, max(ends_ms - clock.monotonic_ms(), 0))
+            outcome = await _wait_for_replicas(request, found, deadline.left_ms)
             partitions.append(_answer(each.partition_index, outcome))
             await request.turn()
         answers.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))

@@ -3,6 +3,7 @@
 - 3: TOPIC_DELETION_DISABLED if `delete.topic.enable` is off (INVALID_REQUEST before). 4: flexible. 5: error messages, and
   THROTTLING_QUOTA_EXCEEDED; before, the client is only delayed (KIP-599). 6: topic ids. A topic named twice, or by name and by id,
   gets INVALID_REQUEST: in the second case one answer for both, as in Kafka.
+- The topics share the timeout; those whose turn does not come within it are not deleted, and get REQUEST_TIMED_OUT.
 - Acknowledged when the topic is removed from Delta and no longer served. Its files are deleted after `file.delete.delay.ms`.
 """
 
@@ -13,7 +14,8 @@ from collections.abc import Container
 from uuid import UUID
 
 from kafkalake.broker.partitions.topics import Topic
-from kafkalake.errors import InvalidRequestError, KafkaError, TopicDeletionDisabledError
+from kafkalake.clock import Deadline
+from kafkalake.errors import InvalidRequestError, KafkaError, RequestTimedOutError, TopicDeletionDisabledError
 from kafkalake.server.authorizer import Resource
 from kafkalake.server.request import Request
 from kafkalake.server.throttling import Mutations
@@ -30,6 +32,7 @@ async def handle(request: Request[DeleteTopicsRequest]) -> DeleteTopicsResponse:
     body, mutations = request.body, request.context.quotas.mutations(request, strict_since=5)
     by_name = [DeleteTopicState(name=name) for name in body.topic_names]
     asked = body.topics if request.version >= 6 else by_name
+    deadline = request.deadline(body.timeout)
     times: Counter[tuple[str | None, UUID | None]] = Counter()
     named: set[UUID] = set()
     for each in asked:
@@ -42,7 +45,7 @@ async def handle(request: Request[DeleteTopicsRequest]) -> DeleteTopicsResponse:
     answers = []
     for each in asked:
         if each.name is not None or each.topic_id not in twice:
-            answers.append(await _delete(request, each, times, twice, mutations))
+            answers.append(await _delete(request, each, times, twice, mutations, deadline))
         await request.turn()
     return DeleteTopicsResponse(responses=answers, throttle_time=mutations.delay_ms)
 
@@ -53,9 +56,12 @@ async def _delete(
     times: Counter[tuple[str | None, UUID | None]],
     twice: Container[UUID | None],
     mutations: Mutations,
+    deadline: Deadline,
 ) -> DeletableTopicResult:
     name, topic_id, code, message = asked.name, asked.topic_id, 0, None
     try:
+        if deadline.is_over:
+            raise RequestTimedOutError()
         if times[name, topic_id] > 1:
             raise InvalidRequestError("Duplicate topic name." if name is not None else "Duplicate topic id.")
         if not request.context.broker.config.delete_topic_enable:
@@ -64,8 +70,7 @@ async def _delete(
         name, topic_id = topic.name, topic.topic_id
         if topic_id in twice:
             raise InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
-        admin, timeout_ms = request.context.broker.topic_admin, request.body.timeout
-        await admin.delete(topic, timeout_ms=timeout_ms, count=mutations.count)
+        await request.context.broker.topic_admin.delete(topic, timeout_ms=deadline.left_ms, count=mutations.count)
     except KafkaError as error:
         code, message = error.code, request.error_text(error)
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)

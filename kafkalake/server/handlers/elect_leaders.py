@@ -6,7 +6,6 @@ are asked for, it is left out.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator, Iterator, Mapping
 from uuid import UUID
 
@@ -17,10 +16,8 @@ from kafkalake.errors import (
     ElectionNotNeededError,
     InvalidRequestError,
     KafkaError,
-    RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from kafkalake.run_blocking import retrieve_error
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.controller import (
@@ -39,28 +36,18 @@ async def handle(request: Request[ElectLeadersRequest]) -> ElectLeadersResponse:
     body = request.body
     if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
         return ElectLeadersResponse(error_code=ClusterAuthorizationError.code)
+    deadline = request.deadline(body.timeout)
     election = _ELECTIONS.get(body.election_type) if request.version >= 1 else Election.PREFERRED
     if election is None:
         return ElectLeadersResponse(error_code=InvalidRequestError.code)
     known = {topic.name: (topic.topic_id, len(topic.registrations)) for topic in request.context.broker.topics}
     asked = await request.in_turns(_partitions(known, body))
+    controller = request.context.broker.controller
     try:
-        errors = await _elect(request, asked, election)
+        errors = await controller.elect_leaders(asked, election, timeout_ms=deadline.left_ms)
     except KafkaError as error:
         return refusal(body, error.code, request.error_text(error))
     return await request.in_turns(_response(request, known, errors))
-
-
-async def _elect(
-    request: Request[ElectLeadersRequest], asked: list[TopicIdPartition], election: Election
-) -> dict[TopicIdPartition, KafkaError]:
-    """Return the errors of partitions. Raise `RequestTimedOutError` if the commit takes longer than the request may."""
-    work = asyncio.ensure_future(request.context.broker.controller.elect_leaders(asked, election))
-    done, _ = await asyncio.wait({work}, timeout=max(request.body.timeout, 0) / 1000)
-    if not done:
-        work.add_done_callback(retrieve_error)
-        raise RequestTimedOutError()
-    return work.result()
 
 
 def _asked(known: Known, body: ElectLeadersRequest) -> Iterator[tuple[str, Iterator[int]]]:
