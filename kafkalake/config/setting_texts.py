@@ -17,7 +17,10 @@ _RANGES = {
 }
 
 TEXT_MAX = 32_767
-"""The most characters of a value in a request. In Kafka no string of a request or a record has more bytes; a file's may."""
+"""The most characters of a value, and bytes of the name of a resource, in a request.
+
+In Kafka no string of a request or a record has more bytes; a file's may.
+"""
 
 
 def check_length(name: str, text: str) -> None:

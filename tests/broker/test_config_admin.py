@@ -11,10 +11,11 @@ import pytest
 from broker.controller_term import Term
 
 from kafkalake.broker.admin import config_admin
+from kafkalake.broker.admin.client_quotas import resource_of
 from kafkalake.broker.admin.config_admin import Change, ConfigAdmin
 from kafkalake.cluster.controller_election import claim
 from kafkalake.cluster.image import ConfigResource, ResourceKind
-from kafkalake.errors import InvalidConfigError, NotControllerError
+from kafkalake.errors import InvalidConfigError, InvalidRequestError, KafkaError, NotControllerError
 
 BROKER = ConfigResource(ResourceKind.BROKER, "0")
 
@@ -84,6 +85,38 @@ def test_a_request_adds_no_more_resources_than_there_may_be(monkeypatch: pytest.
         assert term.newest.config.keys() == {b, c, d}
 
     asyncio.run(run())
+
+
+def test_settings_are_bounded_in_sum_and_names_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_admin, "SETTINGS_BYTES_MAX", 100_000)
+
+    async def run() -> None:
+        term = Term()
+        admin = ConfigAdmin(term.controller, lambda: term.newest, AsyncMock(), AsyncMock(), {ResourceKind.GROUP: check})
+
+        async def error(name: str, value: str | None) -> type[KafkaError] | None:
+            settings = {} if value is None else {"some": value}
+            (group,) = groups(name)
+            found = await admin.alter_all({group: lambda _: settings}, changed_by="test", validate_only=False)
+            return type(found[group]) if group in found else None
+
+        assert await error("ä" * 16_384, "1") is InvalidRequestError
+        assert await error("ä" * 16_383 + "a", "1") is None
+        assert await error("b", "x" * 83_000) is None
+        assert await error("c", "x" * 1_000) is InvalidConfigError
+        assert await error("b", "x" * 83_001) is None
+        assert await error("b", "x" * 84_000) is InvalidConfigError
+        assert await error("b", None) is None
+        assert await error("c", "x" * 83_000) is None
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["user", "client-id"])
+def test_the_names_of_a_quota_are_bounded(kind: str) -> None:
+    assert resource_of([(kind, "x" * 32_767)]).name
+    with pytest.raises(InvalidRequestError, match="at most 32767 bytes"):
+        resource_of([(kind, "x" * 32_768)])
 
 
 def test_the_resources_that_are_there_are_counted_once_for_a_request() -> None:

@@ -9,7 +9,8 @@ import pytest
 from contract.wire_client import WireClient, batch, code, create_topic, produce
 from kafka_reference import ApacheKafka, BrokerProcess, Kafkalake
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, CLIENT_METRICS = 2, 4, 16
+INVALID_CONFIG = 40
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
@@ -35,6 +36,18 @@ def incremental(client: WireClient, kind: int, name: str, *changes: tuple[str, i
     resource = {"resource_type": kind, "resource_name": name, "configs": configs}
     answer = client.call("IncrementalAlterConfigs", 1, resources=[resource], **{"validate_only": False, **more})
     return code(answer.responses[0].error_code)
+
+
+@pytest.mark.parametrize("operation", (APPEND, SUBTRACT))
+@pytest.mark.parametrize("validate_only", (False, True))
+def test_the_lists_of_a_subscription_to_metrics_are_only_set(
+    client: WireClient, topic: str, operation: int, validate_only: bool
+) -> None:
+    assert incremental(client, CLIENT_METRICS, topic, ("metrics", SET, "org.a"), ("match", SET, "client_id=a")) == 0
+    for name, value in (("metrics", "org.a"), ("match", "client_id=a"), ("no.such.setting", "1")):
+        refused = incremental(client, CLIENT_METRICS, topic, (name, operation, value), validate_only=validate_only)
+        assert refused == INVALID_CONFIG
+    assert incremental(client, CLIENT_METRICS, "", ("metrics", operation, "org.b")) == INVALID_CONFIG
 
 
 @pytest.mark.parametrize("version", (1, 2, 3, 4))

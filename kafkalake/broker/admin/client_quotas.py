@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from typing import NamedTuple
 
+from kafkalake.broker.admin.config_admin import check_name
 from kafkalake.cluster.image import ConfigOf, ConfigResource, ResourceKind
 from kafkalake.errors import InvalidRequestError, UnsupportedVersionError
 
@@ -57,6 +58,7 @@ def resource_of(entity: Sequence[tuple[str, str | None]]) -> ConfigResource:
             raise InvalidRequestError(f"Invalid client quota entity, duplicate entity entry {kind}")
         if name == "":
             raise InvalidRequestError(f"Empty {kind} not supported")
+        check_name(name or "")
     if IP in kinds and len(kinds) > 1:
         raise InvalidRequestError(
             "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"

@@ -14,13 +14,23 @@ from typing import Protocol
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.cluster.config_changes import add_config, alter_config
 from kafkalake.cluster.image import ClusterImage, ConfigOf, ConfigResource, ResourceKind
-from kafkalake.errors import InvalidConfigError, KafkaError, KafkaLakeError, PolicyViolationError, as_value
+from kafkalake.config.setting_texts import TEXT_MAX
+from kafkalake.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    KafkaError,
+    KafkaLakeError,
+    PolicyViolationError,
+    as_value,
+)
 
 logger = logging.getLogger(__name__)
 
 RESOURCES_MAX = {ResourceKind.GROUP: 100_000}
 OTHER_RESOURCES_MAX = 10_000
 """The most resources of a kind with settings of their own."""
+SETTINGS_BYTES_MAX = 64 * 1024 * 1024
+"""The most that all settings and the names of their resources take together: every broker has them in memory."""
 CHANGES_MAX = 1_000
 """The most resources that one version changes."""
 
@@ -83,10 +93,10 @@ class ConfigAdmin:
             before = image.config
             after.clear()
             errors.clear()
-            numbers = Counter(each.kind for each in before)
+            present = _Present(before)
             for resource, change in changes.items():
                 try:
-                    after[resource] = self._altered(before, resource, change, numbers)
+                    after[resource] = self._altered(resource, change, present)
                 except KafkaError as error:
                     errors[resource] = as_value(error)
             return alter_config(image, after)
@@ -103,19 +113,15 @@ class ConfigAdmin:
             _log_differences(resource, before.get(resource, {}), settings, changed_by)
         return errors
 
-    def _altered(
-        self, config: ConfigOf, resource: ConfigResource, change: Change, numbers: Counter[ResourceKind]
-    ) -> Mapping[str, str]:
+    def _altered(self, resource: ConfigResource, change: Change, present: _Present) -> Mapping[str, str]:
         """Return the new settings of a resource. Raise `InvalidConfigError` or `InvalidRequestError` if they are not valid.
 
-        numbers: of the resources with settings of each kind, in which this one counts from now on.
+        present: the settings of all resources, in which these count from now on.
         """
-        settings = self._checks[resource.kind](resource.name, change(dict(config.get(resource, {}))))
-        limit = RESOURCES_MAX.get(resource.kind, OTHER_RESOURCES_MAX)
-        grows = bool(settings) - (resource in config)
-        if grows > 0 and numbers[resource.kind] >= limit:
-            raise InvalidConfigError(f"More than {limit} resources of the kind {resource.kind} with settings.")
-        numbers[resource.kind] += grows
+        if resource.kind is not ResourceKind.CLIENT_QUOTA:  # whose names are checked one by one
+            check_name(resource.name)
+        settings = self._checks[resource.kind](resource.name, change(dict(present.config.get(resource, {}))))
+        present.count(resource, settings)
         return settings
 
     async def take(self, kept: ConfigOf) -> None:
@@ -136,6 +142,38 @@ class ConfigAdmin:
             await self._look()
         except KafkaLakeError as error:
             logger.warning("whether there is a newer version of the cluster is not known error=%s", error)
+
+
+class _Present:
+    """The settings of all resources, and how many and how large they are while a request changes some of them."""
+
+    def __init__(self, config: ConfigOf) -> None:
+        self.config = config
+        self._numbers = Counter(each.kind for each in config)
+        self._bytes = sum(_bytes_of(*each) for each in config.items())
+
+    def count(self, resource: ConfigResource, settings: Mapping[str, str]) -> None:
+        """Count the new settings of a resource. Raise `InvalidConfigError` if there would be too many or too much."""
+        limit = RESOURCES_MAX.get(resource.kind, OTHER_RESOURCES_MAX)
+        more = bool(settings) - (resource in self.config)
+        if more > 0 and self._numbers[resource.kind] >= limit:
+            raise InvalidConfigError(f"More than {limit} resources of the kind {resource.kind} with settings.")
+        grown = _bytes_of(resource, settings) - _bytes_of(resource, self.config.get(resource, {}))
+        if grown > 0 and self._bytes + grown > SETTINGS_BYTES_MAX:
+            raise InvalidConfigError(f"All settings would have more than {SETTINGS_BYTES_MAX} characters.")
+        self._numbers[resource.kind] += more
+        self._bytes += grown
+
+
+def _bytes_of(resource: ConfigResource, settings: Mapping[str, str]) -> int:
+    """Return about what settings take in memory, none for none."""
+    return len(resource.name) + sum(map(len, settings.values())) if settings else 0
+
+
+def check_name(name: str) -> None:
+    """Raise `InvalidRequestError` if the name of a resource is longer than Kafka's protocol can have it."""
+    if len(name.encode()) > TEXT_MAX:
+        raise InvalidRequestError(f"The name of a resource must have at most {TEXT_MAX} bytes.")
 
 
 def check_number(changes: int) -> None:

@@ -3,6 +3,7 @@
 - Append and subtract are for lists (`cleanup.policy`) only, INVALID_CONFIG for others; but fields may be appended to
   `value.schema`, kafkalake's own, so that two clients who add fields at once have both. Deleting an unset or unknown setting
   changes nothing.
+- Those of subscriptions to metrics are only set and deleted: as in Kafka no lists to append to, though they have several values.
 - A setting named twice for one resource, or an unknown operation, gets INVALID_REQUEST.
 """
 
@@ -12,11 +13,10 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
-from kafkalake.broker.admin.client_metrics import CLIENT_METRICS_SETTINGS
 from kafkalake.broker.admin.config_admin import Change
 from kafkalake.broker.groups.group_settings import GROUP_SETTINGS
 from kafkalake.config.broker import BROKER_SETTINGS
-from kafkalake.config.setting import Kind
+from kafkalake.config.setting import Kind, Setting
 from kafkalake.config.setting_texts import format_value, members_of
 from kafkalake.config.topic_values import VALUE_SCHEMA, with_fields
 from kafkalake.config.topics import TOPIC_SETTINGS
@@ -33,7 +33,8 @@ from kafkalake.wire.messages.topics import (
 )
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
-_SETTINGS = {TOPIC: TOPIC_SETTINGS, GROUP: GROUP_SETTINGS, CLIENT_METRICS: CLIENT_METRICS_SETTINGS}
+_LISTS: Mapping[int, Mapping[str, Setting]] = {TOPIC: TOPIC_SETTINGS, GROUP: GROUP_SETTINGS, CLIENT_METRICS: {}}
+"""The settings among which lists can be appended to, by type of resource."""
 
 
 async def handle(request: Request[IncrementalAlterConfigsRequest]) -> IncrementalAlterConfigsResponse:
@@ -69,7 +70,7 @@ def _check_level(config: AlterableConfig) -> None:
 
 def _apply(resource: AlterConfigsResource, present: dict[str, str]) -> Mapping[str, str | None]:
     """Return the settings after the changes. `present` are the current ones."""
-    settings = _SETTINGS.get(resource.resource_type, BROKER_SETTINGS)
+    settings = _LISTS.get(resource.resource_type, BROKER_SETTINGS)
     changed: dict[str, str | None] = dict(present)
     for config in resource.configs:
         name = config.name
