@@ -12,7 +12,7 @@ to tell whether others have elected another one, it looks for the newest version
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from functools import wraps
 from ipaddress import ip_address
 from typing import TypeVar, cast
@@ -31,6 +31,7 @@ from kafkalake.server.context import ServerContext
 from kafkalake.server.request import Answer, Request
 from kafkalake.server.turns import LARGE_FRAME_BYTES
 from kafkalake.wire.messages.codec import SIZE_BYTES, decode_response, encode_request
+from kafkalake.wire.messages.made_array import MadeArray
 from kafkalake.wire.messages.membership import EnvelopeRequest
 from kafkalake.wire.messages.message import Message, Response
 
@@ -181,8 +182,8 @@ def is_no_controllers(response: Response) -> bool:
 def _codes_of_elements(message: Message) -> Iterator[int]:
     for name in message.defaults:
         value = getattr(message, name)
-        if isinstance(value, list) and value and isinstance(value[0], Message):
-            for each in cast(list[Message], value):
+        if isinstance(value, list | MadeArray) and value and isinstance(value[0], Message):
+            for each in cast(Sequence[Message], value):
                 code = getattr(each, "error_code", None)
                 if code is not None:
                     yield int(code)

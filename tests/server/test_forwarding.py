@@ -40,6 +40,7 @@ from kafkalake.server.forwarding import is_no_controllers
 from kafkalake.server.registry import APIS
 from kafkalake.wire.messages.codec import encode_request, encode_response
 from kafkalake.wire.messages.controller import ElectLeadersResponse, UnregisterBrokerResponse
+from kafkalake.wire.messages.made_array import MadeArray
 from kafkalake.wire.messages.membership import EnvelopeRequest, EnvelopeResponse
 from kafkalake.wire.messages.topics import CreatableTopicResult, CreateTopicsResponse
 
@@ -368,6 +369,8 @@ def test_what_counts_as_not_the_controller_s() -> None:
     assert not is_no_controllers(created(code, 0))
     assert not is_no_controllers(created())
     assert not is_no_controllers(ElectLeadersResponse())
+    made = MadeArray(lambda _: CreatableTopicResult(name="t", error_code=code), range(2))
+    assert is_no_controllers(CreateTopicsResponse(topics=made))
 
 
 # The controller's side.

@@ -760,6 +760,15 @@ def test_a_new_broker_keeps_no_memory_of_a_large_request(kafkalake_broker: Calla
     ask(kafkalake_broker(), encode(api, version, 1, values()))
 
 
+def test_the_settings_of_many_topics_are_not_in_memory_together(broker: Kafkalake) -> None:
+    """The answer to 9,000 names that could be topics has four hundred thousand settings."""
+    frame = encode("CreateTopics", 7, 1, create([new_topic(name) for name in names(9_000)]))
+    with WireClient(broker.bootstrap_servers, timeout_s=60) as client, worst_case(broker) as cost:
+        client.socket.sendall(frame)
+        assert len(client.receive_frame()) > 10 * MIB
+    assert cost.peak_bytes <= 40 * MIB
+
+
 def test_a_member_that_knows_too_many_protocols_is_refused(broker: Kafkalake) -> None:
     with WireClient(broker.bootstrap_servers) as client:
         protocols = [{"name": str(number), "metadata": b""} for number in range(PROTOCOLS_MAX + 1)]

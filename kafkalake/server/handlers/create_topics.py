@@ -10,12 +10,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from kafkalake.broker.admin.topic_creation import Creation
 from kafkalake.broker.admin.topic_plans import PARTITIONS_MAX
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topics import Topic
+from kafkalake.config.layers import Settings
 from kafkalake.errors import (
     InvalidPartitionsError,
     InvalidRequestError,
@@ -26,6 +27,7 @@ from kafkalake.errors import (
 )
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
+from kafkalake.wire.messages.made_array import MadeArray
 from kafkalake.wire.messages.topics import (
     CreatableTopic,
     CreatableTopicResult,
@@ -49,11 +51,8 @@ async def handle(request: Request[CreateTopicsRequest]) -> CreateTopicsResponse:
         outcomes |= {new.name: each for new, each in zip(wanted, created, strict=True)}
     except KafkaError as error:
         outcomes |= {new.name: as_value(error) for new in wanted}
-    answers = []
-    for name, outcome in outcomes.items():
-        answers.append(_result(request, name, outcome))
-        await request.turn()
-    return CreateTopicsResponse(topics=answers, throttle_time=mutations.delay_ms)
+    results = _results(request, list(outcomes.items()), validate_only=body.validate_only)
+    return CreateTopicsResponse(topics=results, throttle_time=mutations.delay_ms)
 
 
 def _refused(
@@ -84,25 +83,34 @@ def _new_topic(asked: CreatableTopic) -> NewTopic:
     return NewTopic(asked.name, asked.num_partitions, asked.replication_factor, assignments or None, config)
 
 
-def _result(request: Request[CreateTopicsRequest], name: str, outcome: Creation | KafkaError) -> CreatableTopicResult:
-    if isinstance(outcome, KafkaError):
-        return CreatableTopicResult(name=name, error_code=outcome.code, error_message=request.error_text(outcome))
-    topic, plan = outcome
-    return CreatableTopicResult(
-        name=name,
-        topic_id=None if request.body.validate_only else topic.topic_id,
-        num_partitions=plan.partitions,
-        replication_factor=plan.replication_factor,
-        configs=_configs(request, topic),
-    )
+def _results(
+    request: Request[CreateTopicsRequest], outcomes: Sequence[tuple[str, Creation | KafkaError]], *, validate_only: bool
+) -> Sequence[CreatableTopicResult]:
+    """Return the results, each made as it is encoded: it has all settings of its topic."""
+    settings = request.context.broker.settings.current
+
+    def result(number: int) -> CreatableTopicResult:
+        name, outcome = outcomes[number]
+        if isinstance(outcome, KafkaError):
+            return CreatableTopicResult(name=name, error_code=outcome.code, error_message=request.error_text(outcome))
+        topic, plan = outcome
+        return CreatableTopicResult(
+            name=name,
+            topic_id=None if validate_only else topic.topic_id,
+            num_partitions=plan.partitions,
+            replication_factor=plan.replication_factor,
+            configs=_configs(settings, topic),
+        )
+
+    return MadeArray(result, range(len(outcomes)))
 
 
-def _configs(request: Request[CreateTopicsRequest], topic: Topic) -> list[DescribedConfig]:
+def _configs(settings: Settings, topic: Topic) -> list[DescribedConfig]:
     return [
         DescribedConfig(
             name=entry.setting.name, value=entry.value, read_only=entry.read_only, config_source=int(entry.source)
         )
-        for entry in request.context.broker.settings.current.describe_topic(topic.overrides)
+        for entry in settings.describe_topic(topic.overrides)
     ]
 
 
