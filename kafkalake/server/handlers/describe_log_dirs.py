@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import (
     ClusterAuthorizationError,
     KafkaStorageError,
@@ -45,7 +47,7 @@ async def handle(request: Request[DescribeLogDirsRequest]) -> DescribeLogDirsRes
     if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
         return DescribeLogDirsResponse(error_code=ClusterAuthorizationError.code)
     broker = request.context.broker
-    chosen = _chosen(request)
+    chosen = await request.in_turns(_chosen(request))
     root = broker.logs.root
     try:
         sizes = await broker.run_blocking(lambda: [each.log.size_bytes for each in chosen])
@@ -54,15 +56,11 @@ async def handle(request: Request[DescribeLogDirsRequest]) -> DescribeLogDirsRes
         return DescribeLogDirsResponse(
             results=[DescribeLogDirsResult(error_code=KafkaStorageError.code, log_dir=str(root))]
         )
-    topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for each, size in zip(chosen, sizes, strict=True):
-        found = DescribeLogDirsPartition(partition_index=each.number, partition_size=size)
-        topics.setdefault(each.topic, []).append(found)
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
                 log_dir=str(root),
-                topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+                topics=await request.in_turns(_topics(chosen, sizes)),
                 total_bytes=disk.total,
                 usable_bytes=disk.free,
             )
@@ -70,16 +68,36 @@ async def handle(request: Request[DescribeLogDirsRequest]) -> DescribeLogDirsRes
     )
 
 
-def _chosen(request: Request[DescribeLogDirsRequest]) -> list[_Chosen]:
-    """Return the replicas here that are asked for, whether they lead or follow."""
-    broker = request.context.broker
+def _asked(request: Request[DescribeLogDirsRequest]) -> Iterator[tuple[Topic, Iterable[int]]]:
+    topics = request.context.broker.topics
     if request.body.topics is None:
-        asked = [(topic, index) for topic in broker.topics for index in range(len(topic.registrations))]
+        yield from ((topic, range(len(topic.registrations))) for topic in topics)
     else:
-        named = [(broker.topics.find(each.topic), each.partitions) for each in request.body.topics]
-        asked = [(topic, index) for topic, indexes in named if topic is not None for index in indexes]
+        named = ((topics.find(each.topic), each.partitions) for each in request.body.topics)
+        yield from ((topic, indexes) for topic, indexes in named if topic is not None)
+
+
+def _chosen(request: Request[DescribeLogDirsRequest]) -> Generator[None, None, list[_Chosen]]:
+    """Return the replicas here that are asked for, whether they lead or follow, each once."""
+    find_log = request.context.broker.replicas.find_log
+    seen: set[tuple[Topic, int]] = set()
     chosen = []
-    for topic, index in dict.fromkeys(asked):
-        with contextlib.suppress(NotLeaderOrFollowerError, UnknownTopicOrPartitionError, KafkaStorageError):
-            chosen.append(_Chosen(topic.name, index, broker.replicas.find_log(topic, index)))
+    for topic, indexes in _asked(request):
+        for index in indexes:
+            yield
+            if (topic, index) in seen:
+                continue
+            seen.add((topic, index))
+            with contextlib.suppress(NotLeaderOrFollowerError, UnknownTopicOrPartitionError, KafkaStorageError):
+                chosen.append(_Chosen(topic.name, index, find_log(topic, index)))
     return chosen
+
+
+def _topics(chosen: Sequence[_Chosen], sizes: Sequence[int]) -> Generator[None, None, list[DescribeLogDirsTopic]]:
+    """Return the replicas with the sizes of their logs, by topic."""
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    for each, size in zip(chosen, sizes, strict=True):
+        yield
+        found = DescribeLogDirsPartition(partition_index=each.number, partition_size=size)
+        topics.setdefault(each.topic, []).append(found)
+    return [DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
