@@ -35,6 +35,8 @@ class LakeRows:
         self._rows: dict[PartitionId[str], PartitionRow] = {(row.topic_id, row.partition): row for row in unstamped}
         self._follows = published.version
         self._is_known = True
+        self._prepared: dict[PartitionId[str], PartitionRow] = {}
+        """The rows once the publish under way is committed."""
 
     @property
     def is_known(self) -> bool:
@@ -89,6 +91,7 @@ class LakeRows:
             return None
         self._version += 1
         self._is_known = False
+        self._prepared = rows
         return PublishedState(
             leaders=tuple(sorted(leaders)),
             partitions=[row for row in rows.values() if row.leader in leaders],
@@ -103,9 +106,8 @@ class LakeRows:
 
     def committed(self, state: PublishedState) -> None:
         """Note that a publish is committed."""
-        others = {key: row for key, row in self._rows.items() if row.leader not in state.leaders}
-        moved = {(row.topic_id, row.partition): row for row in state.partitions}
-        self._rows = others | moved
+        assert state.version == self._version, "the last publish that was prepared"
+        self._rows, self._prepared = self._prepared, {}
         self._follows = state.version
         self._is_known = True
         self._claims = self._claims and not state.claims
