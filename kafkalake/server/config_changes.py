@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from kafkalake.broker.admin.config_admin import Change
+from kafkalake.broker.admin.config_admin import CHANGES_MAX, Change
 from kafkalake.cluster.image import ConfigResource, ResourceKind
-from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError, NotControllerError
+from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError, NotControllerError, as_value
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalake.server.forwarding import find_out_if_replaced, forward
@@ -31,29 +31,69 @@ _Resources = TypeVar("_Resources", bound=AlterConfigsRequest)
 async def change_resources(
     request: Request[_Resources], change_of: Callable[[AlterConfigsResource], Change]
 ) -> list[AlterConfigsResourceResponse]:
-    """Change each resource of a request and return the answers. `change_of` returns a change or raises a `KafkaError`."""
+    """Change each resource of a request and return the answers. `change_of` returns a change or raises a `KafkaError`.
+
+    Those whose settings are in the cluster's image are changed together, in few versions; topics have a commit each.
+    """
     resources = request.body.resources
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     by_controller = await _change_at_controller(request, resources)
-    answers = []
+    changes: dict[ConfigResource, Change] = {}
+    outcomes: list[AlterConfigsResourceResponse | ConfigResource | KafkaError | None] = []
     for resource in resources:
         kind, name = resource.resource_type, resource.resource_name
         if (kind, name) in by_controller:
-            answers.append(by_controller[kind, name])
+            outcomes.append(by_controller[kind, name])
             continue
-        code, message = 0, None
         try:
             if times[kind, name] > 1:
                 raise InvalidRequestError("Each resource must appear at most once.")
-            change = change_of(resource)
-            await _change_resource(request, kind, name, change, validate_only=request.body.validate_only)
+            change, of_image = change_of(resource), _resource_of(request, kind, name)
+            if of_image is not None:
+                changes[of_image] = change
+            else:
+                await _change_resource(request, kind, name, change, validate_only=request.body.validate_only)
+            outcomes.append(of_image)
         except KafkaError as error:
-            code, message = error.code, request.error_text(error)
-        answers.append(
-            AlterConfigsResourceResponse(error_code=code, error_message=message, resource_type=kind, resource_name=name)
-        )
+            outcomes.append(as_value(error))
+        await request.turn()
+    errors = await _change_together(request, changes)
+    answers = []
+    for resource, outcome in zip(resources, outcomes, strict=True):
+        if isinstance(outcome, AlterConfigsResourceResponse):
+            answers.append(outcome)
+        else:
+            refused = errors.get(outcome) if isinstance(outcome, ConfigResource) else outcome
+            answers.append(_answer(request, resource, refused))
         await request.turn()
     return await _with_newest(request, answers)
+
+
+def _answer(
+    request: Request[_Resources], resource: AlterConfigsResource, error: KafkaError | None
+) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else request.error_text(error),
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+async def _change_together(
+    request: Request[_Resources], changes: Mapping[ConfigResource, Change]
+) -> dict[ConfigResource, KafkaError]:
+    """Change resources of the cluster's image, as many in one version as there may be. Return the errors."""
+    admin = request.context.broker.config_admin
+    errors: dict[ConfigResource, KafkaError] = {}
+    asked = list(changes.items())
+    for first in range(0, len(asked), CHANGES_MAX):
+        some = dict(asked[first : first + CHANGES_MAX])
+        try:
+            errors |= await admin.alter_all(some, changed_by=request.caller, validate_only=request.body.validate_only)
+        except KafkaError as error:
+            errors |= dict.fromkeys(some, as_value(error))
+    return errors
 
 
 async def _with_newest(
@@ -69,40 +109,35 @@ async def _with_newest(
     return [changed.get((each.resource_type, each.resource_name), each) for each in answers]
 
 
+def _resource_of(request: Request[object], resource_type: int, name: str) -> ConfigResource | None:
+    """Return the resource of the cluster's image, None if it is none. Raise the errors of the lookup."""
+    if resource_type == GROUP:
+        check_group(request, name)
+        return ConfigResource(ResourceKind.GROUP, name)
+    if resource_type in (BROKER, CLIENT_METRICS) and not request.allows(Resource.CLUSTER, CLUSTER_NAME):
+        raise ClusterAuthorizationError()
+    if resource_type == BROKER:
+        return ConfigResource(ResourceKind.BROKER, str(check_broker_name(request, name)) if name else "")
+    return ConfigResource(ResourceKind.CLIENT_METRICS, name) if resource_type == CLIENT_METRICS else None
+
+
 async def _change_resource(
     request: Request[object], resource_type: int, name: str, change: Change, *, validate_only: bool
 ) -> None:
-    """Apply `change` to the settings of a topic, of brokers, of this broker's loggers or of a group.
+    """Apply `change` to the settings of a topic, or of this broker's loggers.
 
     Raise `InvalidConfigError`, `InvalidRequestError` or the errors of the lookup.
     """
-    broker = request.context.broker
-
-    async def alter(resource: ConfigResource) -> None:
-        admin = broker.config_admin
-        await admin.alter(resource, change, changed_by=request.caller, validate_only=validate_only)
-
     if resource_type == TOPIC:
         if not name:
             raise InvalidRequestError("Default topic resources are not allowed.")
-        topic = find_topic(request, name)
-        await broker.topic_admin.alter_config(topic, change, changed_by=request.caller, validate_only=validate_only)
-    elif resource_type == BROKER:
-        if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
-            raise ClusterAuthorizationError()
-        await alter(ConfigResource(ResourceKind.BROKER, str(check_broker_name(request, name)) if name else ""))
+        admin, topic = request.context.broker.topic_admin, find_topic(request, name)
+        await admin.alter_config(topic, change, changed_by=request.caller, validate_only=validate_only)
     elif resource_type == BROKER_LOGGER:
         if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
             raise ClusterAuthorizationError()
         check_broker_name(request, name)
         change_levels(change(own_levels()), validate_only=validate_only)
-    elif resource_type == GROUP:
-        check_group(request, name)
-        await alter(ConfigResource(ResourceKind.GROUP, name))
-    elif resource_type == CLIENT_METRICS:
-        if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
-            raise ClusterAuthorizationError()
-        await alter(ConfigResource(ResourceKind.CLIENT_METRICS, name))
     else:
         raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
 

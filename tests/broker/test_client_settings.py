@@ -13,6 +13,7 @@ from kafkalake.broker.admin.scram_credentials import (
     credentials,
     mechanism_name,
     user_resource,
+    users,
 )
 from kafkalake.cluster.image import ConfigResource, ResourceKind
 from kafkalake.errors import (
@@ -33,7 +34,8 @@ def test_a_credential_has_the_keys_of_rfc_7677_and_no_password() -> None:
     assert fields["stored_key"] == "WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY="
     assert fields["server_key"] == "wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
     config = {user_resource("alice"): {"SCRAM-SHA-256": text}}
-    assert credentials(config) == {"alice": [Credential(1, 4096)]}
+    assert (users(config), credentials(config, "alice")) == (["alice"], [Credential(1, 4096)])
+    assert credentials(config, "bob") == []
 
 
 def test_credentials_that_cannot_be() -> None:

@@ -129,6 +129,29 @@ def test_the_description_of_a_wide_topic_holds_nobody_up(wide: NodeInThread, api
         assert longest_turn_ms(wide, describe) < 20
 
 
+def test_the_descriptions_of_all_clients_hold_nobody_up(wide: NodeInThread) -> None:
+    """Of 5,000 with quotas, and as many users with credentials."""
+    names = [f"n{number}" for number in range(5_000)]
+    quota = {"ops": [{"key": "producer_byte_rate", "value": 1e9, "remove": False}]}
+    credential = {"mechanism": 1, "iterations": 4096, "salt": b"x" * 20, "salted_password": b"y" * 32}
+    with WireClient(wide.servers) as client:
+        for first in range(0, len(names), 1_000):
+            some = names[first : first + 1_000]
+            entries = [{"entity": [{"entity_type": "client-id", "entity_name": name}], **quota} for name in some]
+            client.call("AlterClientQuotas", 1, entries=entries, validate_only=False)
+            upsertions = [{"name": name, **credential} for name in some]
+            client.call("AlterUserScramCredentials", 0, deletions=[], upsertions=upsertions)
+
+        def describe_quotas() -> None:
+            assert len(client.call("DescribeClientQuotas", 1, components=[], strict=False).entries) == len(names)
+
+        def describe_users() -> None:
+            assert len(client.call("DescribeUserScramCredentials", 0, users=None).results) == len(names)
+
+        assert longest_turn_ms(wide, describe_quotas) < 20
+        assert longest_turn_ms(wide, describe_users) < 20
+
+
 def test_what_waits_counts_however_little_it_is(tmp_path: Path) -> None:
     """So many connections that each leave a little unread are bounded as well."""
     with NodeInThread(tmp_path / "lake") as broker, WireClient(broker.servers) as client:

@@ -38,6 +38,7 @@ from kafkalake.broker.admin.client_quotas import (
 )
 from kafkalake.cluster.image import ConfigOf
 from kafkalake.errors import InvalidRequestError, ThrottlingQuotaExceededError, UnsupportedVersionError
+from kafkalake.run_blocking import take_all
 from kafkalake.server import acceptor, throttling
 from kafkalake.server.authorizer import ANONYMOUS
 from kafkalake.server.throttling import DELAY_MAX_MS, ClientQuotas, Mutations
@@ -281,7 +282,7 @@ def test_filters_find_entities() -> None:
     config = quotas(*((entity, {REQUEST_PERCENTAGE: 1.0}) for entity in ENTITIES))
 
     def found(*parts: FilterPart, strict: bool = False) -> list[Entity]:
-        return [entity for entity, _ in find_entities(config, parts, strict=strict)]
+        return [entity for entity, _ in take_all(find_entities(config, parts, strict=strict))]
 
     assert len(found()) == len(ENTITIES)
     assert found(strict=True) == []

@@ -9,13 +9,14 @@ its name the entity as JSON. `server/throttling.py` enforces the quotas. Source:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import NamedTuple
 
 from kafkalake.broker.admin.config_admin import check_name
 from kafkalake.cluster.image import ConfigOf, ConfigResource, ResourceKind
 from kafkalake.errors import InvalidRequestError, UnsupportedVersionError
+from kafkalake.run_blocking import Steps
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
@@ -81,10 +82,10 @@ def entity_of(resource: ConfigResource) -> Entity:
     return entity
 
 
-def entities(config: ConfigOf) -> list[tuple[Entity, Quotas]]:
-    """Return all entities that have quotas, in order of their resources."""
-    found = sorted(item for item in config.items() if item[0].kind is ResourceKind.CLIENT_QUOTA)
-    return [(entity_of(resource), {key: float(text) for key, text in own.items()}) for resource, own in found]
+def entities(config: ConfigOf) -> Iterator[tuple[Entity, Quotas]]:
+    """Yield all entities that have quotas, in order of their resources."""
+    for resource in sorted(each for each in config if each.kind is ResourceKind.CLIENT_QUOTA):
+        yield entity_of(resource), {key: float(text) for key, text in config[resource].items()}
 
 
 def check_quotas(resource: str, settings: Mapping[str, str | None]) -> dict[str, str]:
@@ -111,17 +112,18 @@ def _check_integral(key: str, value: float) -> None:
         raise InvalidRequestError(f"{key} cannot be a fractional value.")
 
 
-def find_entities(config: ConfigOf, parts: Sequence[FilterPart], *, strict: bool) -> list[tuple[Entity, Quotas]]:
-    """Return the entities that match all parts of a filter; with `strict` only those that have no others.
+def find_entities(config: ConfigOf, parts: Sequence[FilterPart], *, strict: bool) -> Steps[list[tuple[Entity, Quotas]]]:
+    """Return the entities that match all parts of a filter; with `strict` only those that have no others. In steps.
 
     Raise `InvalidRequestError` or `UnsupportedVersionError` if the filter is not valid.
     """
     _check_filter(parts)
-    return [
-        (entity, quotas)
-        for entity, quotas in entities(config)
-        if all(_matches(entity, part) for part in parts) and not (strict and len(entity) != len(parts))
-    ]
+    found = []
+    for entity, quotas in entities(config):
+        yield
+        if all(_matches(entity, part) for part in parts) and not (strict and len(entity) != len(parts)):
+            found.append((entity, quotas))
+    return found
 
 
 def _matches(entity: Entity, part: FilterPart) -> bool:

@@ -73,15 +73,15 @@ def check_credentials(user: str, settings: Mapping[str, str | None]) -> dict[str
     return checked
 
 
-def credentials(config: ConfigOf) -> dict[str, list[Credential]]:
-    """Return the credentials of all users that have some, in order of names and mechanisms."""
-    found: dict[str, list[Credential]] = {}
-    for (kind, user), own in sorted(config.items()):
-        if kind is ResourceKind.USER:
-            found[user] = [
-                Credential(number, _iterations(own[name])) for number, name in MECHANISMS.items() if name in own
-            ]
-    return found
+def users(config: ConfigOf) -> list[str]:
+    """Return the users that have credentials, in order of names."""
+    return sorted(resource.name for resource in config if resource.kind is ResourceKind.USER)
+
+
+def credentials(config: ConfigOf, user: str) -> list[Credential]:
+    """Return the credentials of a user in order of mechanisms, none if there is no such user."""
+    own = config.get(ConfigResource(ResourceKind.USER, user), {})
+    return [Credential(number, _iterations(own[name])) for number, name in MECHANISMS.items() if name in own]
 
 
 def _iterations(text: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from kafkalake.broker.admin.client_quotas import Entity, FilterPart, Quotas, find_entities
 from kafkalake.errors import ClusterAuthorizationError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
@@ -13,19 +15,20 @@ from kafkalake.wire.messages.controller import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from kafkalake.wire.messages.made_array import MadeArray
 
 
-def handle(request: Request[DescribeClientQuotasRequest]) -> DescribeClientQuotasResponse:
+def handle(request: Request[DescribeClientQuotasRequest]) -> Generator[None, None, DescribeClientQuotasResponse]:
     try:
         if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
             raise ClusterAuthorizationError()
         parts = [FilterPart(each.entity_type, each.match_type, each.match) for each in request.body.components]
-        found = find_entities(request.context.broker.cluster.config, parts, strict=request.body.strict)
+        found = yield from find_entities(request.context.broker.cluster.config, parts, strict=request.body.strict)
     except KafkaError as error:
         return DescribeClientQuotasResponse(
             error_code=error.code, error_message=request.error_text(error), entries=None
         )
-    return DescribeClientQuotasResponse(entries=[_entry(*each) for each in found])
+    return DescribeClientQuotasResponse(entries=MadeArray(lambda number: _entry(*found[number]), range(len(found))))
 
 
 def _entry(entity: Entity, quotas: Quotas) -> ClientQuotaEntryData:
