@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
 
 from kafkalake.broker.admin.client_quotas import (
     CLIENT_ID,
@@ -34,11 +35,12 @@ from kafkalake.broker.admin.client_quotas import (
     USER,
     Entity,
     Quotas,
-    entities,
+    entity_of,
+    quotas_of,
 )
 from kafkalake.broker.partitions.token_bucket import WINDOW_S, TokenBucket
 from kafkalake.clock import Clock
-from kafkalake.cluster.image import ConfigOf
+from kafkalake.cluster.image import ConfigOf, ConfigResource, ResourceKind
 from kafkalake.errors import ThrottlingQuotaExceededError
 from kafkalake.server.request import Request
 from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
@@ -141,6 +143,7 @@ class ClientQuotas:
         self._config = config
         self._seen: ConfigOf = {}
         self._quotas: dict[_Key, Quotas] = {}
+        self._read: dict[ConfigResource, _Read] = {}
         self._are_of_clients = False
         self._clients = _Buckets(clock, WINDOW_S)
         self._addresses = _Buckets(clock, _CONNECTIONS_WINDOW_S)
@@ -154,7 +157,14 @@ class ClientQuotas:
 
     def _follow(self) -> None:
         self._seen = config = self._config()
-        quotas = {_key(entity): each for entity, each in entities(config)}
+        before, self._read = self._read, {}
+        for resource, own in config.items():
+            if resource.kind is ResourceKind.CLIENT_QUOTA:
+                known = before.get(resource)
+                if known is None or known.settings != own:
+                    known = _Read(own, _key(entity_of(resource)), quotas_of(own))
+                self._read[resource] = known
+        quotas = {each.key: each.quotas for each in self._read.values()}
         if quotas != self._quotas:
             self._quotas = quotas
             self._are_of_clients = any(address is None for _, _, address in quotas)
@@ -218,6 +228,14 @@ class ClientQuotas:
             return None
         user, client_id, address = (None if part is None else own for part, own in zip(entity, client, strict=True))
         return buckets.find((quota, (user, client_id, address)), entity, rate)
+
+
+class _Read(NamedTuple):
+    """The quotas of an entity as they were read from its settings: most stay the same when settings change."""
+
+    settings: Mapping[str, str]
+    key: _Key
+    quotas: Quotas
 
 
 def _key(entity: Entity) -> _Key:

@@ -85,7 +85,12 @@ def entity_of(resource: ConfigResource) -> Entity:
 def entities(config: ConfigOf) -> Iterator[tuple[Entity, Quotas]]:
     """Yield all entities that have quotas, in order of their resources."""
     for resource in sorted(each for each in config if each.kind is ResourceKind.CLIENT_QUOTA):
-        yield entity_of(resource), {key: float(text) for key, text in config[resource].items()}
+        yield entity_of(resource), quotas_of(config[resource])
+
+
+def quotas_of(settings: Mapping[str, str]) -> Quotas:
+    """Return the quotas that an entity's settings are."""
+    return {key: float(text) for key, text in settings.items()}
 
 
 def check_quotas(resource: str, settings: Mapping[str, str | None]) -> dict[str, str]:

@@ -6,6 +6,8 @@ too; no type means all.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from kafkalake.broker.admin import client_metrics
 from kafkalake.errors import ClusterAuthorizationError, UnsupportedVersionError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
@@ -20,7 +22,7 @@ from kafkalake.wire.messages.controller import (
 _KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
-def handle(request: Request[ListConfigResourcesRequest]) -> ListConfigResourcesResponse:
+def handle(request: Request[ListConfigResourcesRequest]) -> Generator[None, None, ListConfigResourcesResponse]:
     if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
         return ListConfigResourcesResponse(error_code=ClusterAuthorizationError.code)
     wanted = request.body.resource_types or (_KINDS if request.version else (CLIENT_METRICS,))
@@ -34,10 +36,9 @@ def handle(request: Request[ListConfigResourcesRequest]) -> ListConfigResourcesR
         CLIENT_METRICS: client_metrics.names(broker.cluster.config),
         GROUP: broker.groups.settings.names(),
     }
-    return ListConfigResourcesResponse(
-        config_resources=[
-            ListedConfigResource(resource_name=name, resource_type=kind)
-            for kind in dict.fromkeys(wanted)
-            for name in names.get(kind, ())
-        ]
-    )
+    found = []
+    for kind in dict.fromkeys(wanted):
+        for name in names[kind]:
+            found.append(ListedConfigResource(resource_name=name, resource_type=kind))
+            yield
+    return ListConfigResourcesResponse(config_resources=found)
