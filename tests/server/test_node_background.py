@@ -9,16 +9,19 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from kafka_reference import free_port
 
+from kafkalake.broker.admin.topic_creation import Creation
+from kafkalake.broker.admin.topic_tables import TopicTables
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.controller.membership import Membership
 from kafkalake.broker.groups.offset_removal import OffsetRemoval
 from kafkalake.broker.partitions import scheduler
 from kafkalake.broker.partitions.isr_changes import IsrChanges
+from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.rewritten_segments import RewrittenSegments
 from kafkalake.broker.partitions.topic_rows import overrides_as_text
@@ -239,6 +242,45 @@ def test_a_topic_is_served_exactly_where_delta_has_it(
             await admin.create(NewTopic("kept"), timeout_ms=TIMEOUT_MS)
         async with running(lake) as node:
             assert served(node) == in_delta(lake) == ["kept"]
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_that_cannot_be_served_nor_deleted_takes_none_of_the_others_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log cannot be opened, and the table cannot be changed in the moment after."""
+    open_log, delete = LogDirectory.open, TopicTables.delete
+    faults = ["the log", "the table"]
+
+    def open_or_fail(logs: LogDirectory, name: str, *arguments: Any, **options: Any) -> Log:
+        if name == "broken" and "the log" in faults:
+            faults.remove("the log")
+            raise KafkaStorageError("no descriptor is left")
+        return open_log(logs, name, *arguments, **options)
+
+    async def delete_or_fail(tables: TopicTables, topic_id: UUID) -> None:
+        if "the table" in faults:
+            faults.remove("the table")
+            raise KafkaStorageError("Delta is away")
+        await delete(tables, topic_id)
+
+    monkeypatch.setattr(LogDirectory, "open", open_or_fail)
+    monkeypatch.setattr(TopicTables, "delete", delete_or_fail)
+
+    async def scenario() -> None:
+        async with running(tmp_path / "lake") as node:
+            assert node.broker is not None
+            admin = node.broker.topic_admin
+            wanted = [NewTopic(name) for name in ("first", "broken", "last")]
+            first, broken, last = await admin.create_all(wanted, timeout_ms=TIMEOUT_MS)
+            assert isinstance(broken, KafkaStorageError)
+            assert not faults
+            assert [isinstance(each, Creation) for each in (first, last)] == [True, True]
+            assert served(node) == in_delta(tmp_path / "lake") == ["broken", "first", "last"]
+            await admin.delete(node.broker.topics.topic("broken"), timeout_ms=TIMEOUT_MS)
+            created = await admin.create(NewTopic("broken"), timeout_ms=TIMEOUT_MS)
+            assert not created.replicas[0].is_offline
 
     asyncio.run(scenario())
 

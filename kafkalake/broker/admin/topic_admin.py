@@ -271,11 +271,17 @@ class TopicAdmin:
         return {**refused, **{name: await self._served(each) for name, each in served.items()}}
 
     async def _served(self, creation: Creation) -> Creation | KafkaError:
-        """Return a topic that this broker serves now, or the error of one that it cannot serve, which is deleted."""
+        """Return a topic that this broker serves now, or the error of one that it cannot serve, which is deleted.
+
+        Where that fails the topic stays, offline: the topics that were created with it are served all the same.
+        """
         topic, plan = self._topics.topic(creation.topic.name), creation.plan
         offline = [each.name for each in topic.replicas.values() if each.is_offline]
         if offline:
-            await self._delete(topic)
+            try:
+                await self._delete(topic)
+            except KafkaError as error:
+                logger.warning("topic without a log not deleted topic=%s error=%s", topic.name, error)
             return KafkaStorageError(f"the log of {offline[0]} could not be opened")
         logger.info("topic created topic=%s topic_id=%s partitions=%d", topic.name, topic.topic_id, plan.partitions)
         return Creation(topic, plan)
