@@ -96,6 +96,8 @@ class ActiveSegment(Segment):
         self._end: int = 0
         self._index_interval_bytes = index_interval_bytes
         self._indexed_at = FIRST_MESSAGE
+        self._has_last_entry = False
+        """Whether the time index has its last entry already, of a `seal` that has failed."""
         self._aborted = 0
         self._has_uncounted = False
         """Whether the index of aborted transactions may end in an entry whose marker was not written."""
@@ -166,6 +168,7 @@ class ActiveSegment(Segment):
         Raise `OSError` if I/O fails, leaving the segment unchanged.
         """
         position, end = self._write(parts)
+        self._index_behind_last_entry(base_offset, position)
         if position - self._indexed_at >= self._index_interval_bytes:
             self._index(base_offset, position, self.content.max_timestamp)
         self.content.add(records, next_offset, smallest, largest, largest_at)
@@ -175,6 +178,7 @@ class ActiveSegment(Segment):
     def append_run(self, messages: Buffer, run: ReplicaRun) -> None:
         """Write the bytes of whole messages, which `run` describes. Raise `OSError` if I/O fails, leaving the segment unchanged."""
         origin, end = self._write((messages,))
+        self._index_behind_last_entry(int(run.bases[0]), origin)
         self._index_run(run, origin)
         self.content.add(run.records, run.next_offset, run.min_timestamp, run.max_timestamp, run.max_timestamp_offset)
         self._unlisted += len(run.bases)
@@ -290,11 +294,16 @@ class ActiveSegment(Segment):
         self.time_index.append(earlier_max_timestamp, offset - self.base_offset)
         self._indexed_at = position
 
+    def _index_behind_last_entry(self, offset: int, position: int) -> None:
+        """Index a message that came after all if the time index has its entry already: the two indexes have the same messages."""
+        if self._has_last_entry:
+            self.index.append(offset, position)
+            self._indexed_at, self._has_last_entry = position, False
+
     def _seal_indexes(self) -> None:
-        relative = self.content.next_offset - self.base_offset
-        last = self.time_index.last()
-        if last != (self.content.max_timestamp, relative):
-            self.time_index.append(self.content.max_timestamp, relative)
+        if not self._has_last_entry:
+            self.time_index.append(self.content.max_timestamp, self.content.next_offset - self.base_offset)
+            self._has_last_entry = True
         self.index.flush()
         self.time_index.flush()
         if self._aborted:

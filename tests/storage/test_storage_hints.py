@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from faulty_files import FaultyFiles
-from partition_logs import append, open_log
+from partition_logs import accepted, append, open_log
 from record_batches import record_batch
 
 from kafkalake.storage.generations import RewrittenSegment
@@ -18,7 +18,7 @@ from kafkalake.storage.rewrite import RewriteRule, rewrite
 from kafkalake.storage.verify import verify_partition
 
 
-class FullForIndexes(FaultyFiles):
+class FullForOne(FaultyFiles):
     """Files of which those with `suffix` cannot be created or written, `failures` times."""
 
     def __init__(self, suffix: str, failures: int) -> None:
@@ -28,19 +28,19 @@ class FullForIndexes(FaultyFiles):
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         if self.failures and create and path.endswith(self.suffix) and not os.path.exists(path):
             self.failures -= 1
-            raise OSError(errno.ENOSPC, "no space left for indexes")
+            raise OSError(errno.ENOSPC, "no space left for it")
         return super().open(path, write=write, create=create)
 
     def write(self, descriptor: int, data: object, position: int) -> int:
         if self.failures and os.readlink(f"/proc/self/fd/{descriptor}").endswith(self.suffix):
             self.failures -= 1
-            raise OSError(errno.ENOSPC, "no space left for indexes")
+            raise OSError(errno.ENOSPC, "no space left for it")
         return super().write(descriptor, data, position)
 
 
-def append_at(log: Log, *stamps: int) -> None:
+def append_at(log: Log, *stamps: int, size: int = 50) -> None:
     for stamp in stamps:
-        append(log, record_batch([(stamp, b"%d" % stamp, b"x" * 50, [])]))
+        accepted(append(log, record_batch([(stamp, b"%d" % stamp, b"x" * size, [])]))[0])
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
@@ -51,7 +51,7 @@ def test_entries_that_could_not_be_written_at_a_start_are_written_when_the_segme
     append_at(log, 9_000)
     log.roll()
     append_at(log, *range(1_000, 3_000, 100))  # and no close, so that the indexes are made anew
-    files = FullForIndexes(suffix, failures=1)
+    files = FullForOne(suffix, failures=1)
     log = open_log(tmp_path, files=files, index_interval_bytes=0)
     assert files.failures == 0
     append_at(log, *range(3_000, 5_000, 100))
@@ -65,7 +65,7 @@ def test_entries_that_could_not_be_written_at_a_start_are_written_when_the_segme
 def test_an_index_that_could_not_be_created_is_there_once_the_segment_is_sealed(
     tmp_path: Path, suffix: str, interval_bytes: int
 ) -> None:
-    files = FullForIndexes(suffix, failures=1)
+    files = FullForOne(suffix, failures=1)
     log = open_log(tmp_path, files=files, index_interval_bytes=interval_bytes)
     append_at(log, 1_000, 2_000, 3_000)
     assert files.failures == 0
@@ -73,6 +73,21 @@ def test_an_index_that_could_not_be_created_is_there_once_the_segment_is_sealed(
         assert log.offset_for_timestamp(timestamp) == ((offset + 1) * 1_000, offset)
     log.roll()
     append_at(log, 4_000)
+    log.close()
+    assert verify_partition(tmp_path) == []
+
+
+def test_a_segment_that_could_not_be_sealed_and_takes_smaller_records_has_an_entry_for_them(tmp_path: Path) -> None:
+    files = FullForOne(".arrow", failures=0)
+    log = open_log(tmp_path, files=files, segment_bytes=4_000, index_interval_bytes=4_096)
+    append_at(log, 1_000, 3_000)
+    files.failures = 1
+    with pytest.raises(AssertionError, match="no space left for it"):
+        append_at(log, 9_000, size=3_000)
+    append_at(log, 2_000, 4_000)
+    assert len(log.sealed_segments()) == 0
+    for timestamp, expected in ((2_500, (3_000, 1)), (3_500, (4_000, 3)), (4_001, None)):
+        assert log.offset_for_timestamp(timestamp) == expected
     log.close()
     assert verify_partition(tmp_path) == []
 
