@@ -100,6 +100,22 @@ def reason_of(module: str) -> str | None:
     return next((name for end in range(len(parts), 0, -1) if (name := ".".join(parts[:end])) in ALLOWED), None)
 
 
+def unheld_descriptors(source: str) -> list[int]:
+    """Return the lines with the descriptor of an `OpenFile` that nothing holds, so that it is closed before it is used."""
+    return [
+        node.lineno
+        for node in nodes(source, ast.Attribute)
+        if node.attr == "descriptor" and isinstance(node.value, ast.Call)
+    ]
+
+
+def test_an_open_file_is_held_while_its_descriptor_is_used() -> None:
+    assert unheld_descriptors("files.sync(open_files.get(path, write=True).descriptor)") == [1]
+    assert unheld_descriptors("file = open_files.get(path)\nfiles.sync(file.descriptor)") == []
+    found = {module: unheld_descriptors(source) for module, source in modules().items()}
+    assert {module: lines for module, lines in found.items() if lines} == {}
+
+
 def test_files_are_accessed_through_storage() -> None:
     found = direct_access(modules())
     assert {module: calls for module, calls in found.items() if reason_of(module) is None} == {}

@@ -340,11 +340,11 @@ def _blocks_in(window: Bytes, position: int) -> Int64s:
 
 def reset_txn_index(open_files: OpenFiles, path: str, entries: list[AbortedTransaction], *, sealed: bool) -> None:
     """Replace a segment's index of aborted transactions by `entries`, or remove the file if empty. Raise `OSError` if I/O fails."""
-    files = open_files.files
     if not entries:
         with contextlib.suppress(FileNotFoundError):
             open_files.unlink(path)
         return
     data = b"".join(encode_aborted(entry, number) for number, entry in enumerate(entries))
     data += encode_seal(len(entries)) if sealed else b""
-    overwrite(files, open_files.get(path, write=True, create=True).descriptor, data)
+    file = open_files.get(path, write=True, create=True)
+    overwrite(open_files.files, file.descriptor, data)

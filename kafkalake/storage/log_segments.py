@@ -394,6 +394,7 @@ class LogSegments:
         access, segment = self._access, self.listed.holding(cut.base_offset)
         if segment.base_offset in self.listed.bases:
             self._events.segment_removed(segment.base_offset, self.generation_of(segment.base_offset))
-        access.files.truncate(access.open_files.get(segment.path, write=True).descriptor, cut.position)
+        file = access.open_files.get(segment.path, write=True)
+        access.files.truncate(file.descriptor, cut.position)
         if isinstance(segment, ActiveSegment):
             segment.ends_at(cut.position)  # for a retry, if a later step fails

@@ -33,7 +33,8 @@ def record_loss(
         message = write_message([_lost_batch(first_offset, count, leader_epoch)], at.NO_CODEC)
         segment.append(message.parts, first_offset, 0, first_offset + count, message.min_timestamp, -1, -1)
         segment.seal()
-        open_files.files.sync(open_files.get(segment.path, write=True).descriptor)
+        file = open_files.get(segment.path, write=True)
+        open_files.files.sync(file.descriptor)
         segment.forget()
         made.append(first_offset)
         first_offset += count

@@ -121,7 +121,8 @@ def _force(segment: Segment, open_files: OpenFiles) -> None:
     for suffix in SUFFIXES:
         path = segment.path_of(suffix)
         if os.path.exists(path):
-            REAL_FILES.sync(open_files.get(path, write=True).descriptor)
+            file = open_files.get(path, write=True)
+            REAL_FILES.sync(file.descriptor)
     segment.forget()
 
 

@@ -242,7 +242,8 @@ class Segment:
     def txn_index_bytes(self) -> int:
         """Return the bytes of the index of aborted transactions, 0 without one. Raise `OSError` if I/O fails."""
         try:
-            return self._open_files.files.size(self._open_files.get(self.path_of(TXN_INDEX_SUFFIX)).descriptor)
+            file = self._open_files.get(self.path_of(TXN_INDEX_SUFFIX))
+            return self._open_files.files.size(file.descriptor)
         except FileNotFoundError:
             return 0
 
