@@ -23,6 +23,7 @@ from storage.partition_logs import append, open_log
 from kafkalake import run_blocking
 from kafkalake.broker.partitions import replicas
 from kafkalake.broker.partitions.followed_reads import FollowedReads
+from kafkalake.broker.partitions.idle_logs import IdleLogs
 from kafkalake.broker.partitions.log_directory import LogDirectory, log_config
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import Purgatory, Timers
@@ -371,6 +372,22 @@ def test_a_replica_whose_disk_fails_is_offline_until_its_log_opens_again(tmp_pat
         assert not list(here.replicas.offline())
 
     run(test)
+
+
+def test_a_log_that_fails_again_and_again_is_opened_less_often() -> None:
+    async def opens_none(work: Callable[[], Any]) -> Any:
+        raise AssertionError(work)
+
+    idle, error = IdleLogs(opens_none), KafkaStorageError("its disk fails")
+    for _ in range(2):
+        idle.keep(KEY, error)
+        tried = []
+        for number in range(1, 40):
+            if idle.due():
+                tried.append(number)
+                idle.keep(KEY, error)
+        assert tried == [1, 2, 4, 8, 16, 24, 32]
+        idle.take(KEY)
 
 
 def test_what_a_replica_has_lost_is_forgotten_with_the_replica(tmp_path: Path) -> None:

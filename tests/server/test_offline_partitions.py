@@ -1,4 +1,4 @@
-"""One partition whose log cannot be opened is offline until the next start; everything else is served."""
+"""One partition whose log cannot be opened is offline until it can; everything else is served."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from contract.wire_client import WireClient, batch, code, fetch, produce, values_of
 from kafka_clients import create_topic
 from kafka_reference import Kafkalake
+from waiting import wait_until
 
 from kafkalake.broker.coordination.journal import journal_partition
 from kafkalake.errors import (
@@ -81,6 +82,26 @@ def broker(kafkalake_broker: Callable[..., Kafkalake]) -> Kafkalake:
         hide(logs / name)
     broker.start()
     return broker
+
+
+def test_it_is_served_again_once_its_log_can_be_opened(broker: Kafkalake) -> None:
+    servers, logs = broker.bootstrap_servers, broker.lake / "logs" / "0"
+    with WireClient(servers) as client:
+        assert code(fetch(client, "t", 3).error_code) == KafkaStorageError.code
+        for name in ("t-0", f"{GROUP_JOURNAL}-0"):
+            show(logs / name)
+        wait_until(lambda: code(fetch(client, "t", 4).error_code) == 0)
+        assert values_of(fetch(client, "t", 4).records) == [(4, b"4")]
+        assert produce(client, "t", batch([(None, b"new")])).base_offset == 5
+        wait_until(lambda: coordinator_code(client, group_of(0)) == 0)
+        assert code(fetch(client, "gone", 0).error_code) == KafkaStorageError.code
+    assert committed(servers, group_of(0)) == 3
+    commit(servers, group_of(0), 4)
+    broker.kill()
+    broker.start()
+    assert committed(servers, group_of(0)) == 4
+    with WireClient(servers) as client:
+        assert values_of(fetch(client, "t", 5).records) == [(5, b"new")]
 
 
 def test_one_partition_is_offline_and_the_others_are_served(broker: Kafkalake) -> None:

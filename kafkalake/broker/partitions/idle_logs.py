@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
@@ -21,8 +22,24 @@ logger = logging.getLogger(__name__)
 LOGS_PER_WORK = 50
 """Logs that one thread works on, one after the other."""
 
+ROUNDS_APART_MAX = 8
+"""A log that fails again and again is opened in each eighth round."""
+
 LogWork = tuple[ReplicaId, Callable[[], Log | None]]
 """What is done for a replica. It may return its log, now open."""
+
+
+@dataclass(slots=True)
+class _Failed:
+    """A replica has failed so many times in a row, and is opened in so many rounds."""
+
+    times: int
+    rounds: int
+
+    @classmethod
+    def after(cls, before: _Failed | None) -> _Failed:
+        times = 1 if before is None else before.times + 1
+        return cls(times, min(2 ** max(0, times - 2), ROUNDS_APART_MAX))
 
 
 class IdleLogs:
@@ -31,7 +48,7 @@ class IdleLogs:
     def __init__(self, run_blocking: RunBlocking) -> None:
         self._run_blocking = run_blocking
         self._logs: dict[ReplicaId, Log | KafkaError] = {}
-        self._failed: set[ReplicaId] = set()
+        self._failed: dict[ReplicaId, _Failed] = {}
         self._cut: set[ReplicaId] = set()
 
     @property
@@ -53,13 +70,13 @@ class IdleLogs:
         """Keep a log, or the error of one that failed, which is closed. `was_cut`: it has lost records, until it is kept open."""
         before, self._logs[replica] = self._logs.get(replica), log
         if isinstance(log, KafkaError):
-            self._failed.add(replica)
+            self._failed[replica] = _Failed.after(self._failed.get(replica))
             if was_cut:
                 self._cut.add(replica)
             if isinstance(before, Log):
                 before.discard()
         else:
-            self._failed.discard(replica)
+            self._failed.pop(replica, None)
             self._cut.discard(replica)
 
     def find(self, replica: ReplicaId) -> Log | None:
@@ -71,10 +88,18 @@ class IdleLogs:
         """Return whether a replica has an error."""
         return replica in self._failed
 
+    def due(self) -> list[ReplicaId]:
+        """Begin a round of opening, and return the replicas with an error that are opened in it: each less often the more often it
+        has failed in a row, as that may take long.
+        """
+        for failed in self._failed.values():
+            failed.rounds -= 1
+        return [replica for replica, failed in self._failed.items() if failed.rounds <= 0]
+
     def take(self, replica: ReplicaId) -> Log | None:
         """Return a log that is to lead, to follow or to be removed, and forget it; None if it has failed or is not here."""
         found = self._logs.pop(replica, None)
-        self._failed.discard(replica)
+        self._failed.pop(replica, None)
         self._cut.discard(replica)
         return found if isinstance(found, Log) else None
 

@@ -464,14 +464,12 @@ class Replicas:
         return registered.leader != self._broker_id or registered.leader_epoch != failed_in
 
     async def reopen_failed(self) -> None:
-        """Open the logs of offline replicas again where there are others: those have the records that this one lacks."""
+        """Open the logs of offline replicas again: a round of `IdleLogs.due`."""
         async with self._lock:
             changes = [
                 ReplicaChange(topic, index, topic.registrations[index])
-                for topic_id, index in self._idle.failed
-                if (topic := self._topics.find_id(topic_id)) is not None
-                and index < len(topic.registrations)
-                and len(topic.registrations[index].replicas) > 1
+                for topic_id, index in self._idle.due()
+                if (topic := self._topics.find_id(topic_id)) is not None and index < len(topic.registrations)
             ]
             changes = [each for each in changes if self._may_reopen(each)]
             await self.missing.stop([each.replica for each in changes])
