@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from storage.partition_logs import append
 
 from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.publishing.partitions import PartitionReporter
+from kafkalake.clock import Deadline
 from kafkalake.server.handlers import delete_records
 from kafkalake.wire.messages.records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 
@@ -41,6 +43,7 @@ async def _delete(here: Here, run_blocking: Callable[[Callable[[], Any]], Awaita
         context=SimpleNamespace(broker=broker),
         allows=lambda *of: True,
         turn=turn,
+        deadline=partial(Deadline, here.clock),
     )
     response = await delete_records.handle(request)
     assert response.topics[0].partitions[0].error_code, "it is led elsewhere"
