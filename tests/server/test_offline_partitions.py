@@ -63,6 +63,26 @@ def coordinator_code(client: WireClient, group: str) -> int:
     return code(answer.coordinators[0].error_code)
 
 
+def test_a_journal_whose_creation_has_failed_is_created_by_a_later_request(
+    kafkalake_broker: Callable[..., Kafkalake],
+) -> None:
+    broker = kafkalake_broker(settings={"offsets.topic.num.partitions": str(JOURNAL_PARTITIONS)})
+    servers, obstacle = broker.bootstrap_servers, broker.lake / "logs" / "0" / f"{GROUP_JOURNAL}-2"
+    create_topic(servers, "t", 3)
+    obstacle.write_text("in the way")
+    with WireClient(servers) as client:
+        assert coordinator_code(client, group_of(0)) == CoordinatorNotAvailableError.code
+        obstacle.unlink(missing_ok=True)  # it may have been retired with the topic
+        wait_until(lambda: coordinator_code(client, group_of(0)) == 0)
+    for partition in range(JOURNAL_PARTITIONS):
+        commit(servers, group_of(partition), 3)
+    broker.kill()
+    broker.start()
+    assert [committed(servers, group_of(partition)) for partition in range(JOURNAL_PARTITIONS)] == [
+        3
+    ] * JOURNAL_PARTITIONS
+
+
 @pytest.fixture
 def broker(kafkalake_broker: Callable[..., Kafkalake]) -> Kafkalake:
     """A broker with `t` (3 partitions, 5 records each) and two groups, started again without the logs of `t-0` and of a journal."""

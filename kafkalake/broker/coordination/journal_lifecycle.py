@@ -110,7 +110,7 @@ class JournalLifecycle(Generic[E, R, C]):
     @property
     def is_ready(self) -> bool:
         """Return whether the topic exists, and the partitions led here are loaded or loading."""
-        return self._is_ready and not self._creating.locked()
+        return self._is_ready and self.exists and not self._creating.locked()
 
     @property
     def exists(self) -> bool:
@@ -131,12 +131,14 @@ class JournalLifecycle(Generic[E, R, C]):
     async def make_ready(self) -> None:
         """Create the topic if it does not exist. Raise `CoordinatorNotAvailableError` if that fails."""
         async with self._creating:
-            if self._is_ready:
+            if self._is_ready and self.exists:
                 return
             if self.is_stopped:
                 raise CoordinatorNotAvailableError
             # Another broker may have created it, or a request that was no longer waited for.
-            if self._writer.topic is None:
+            if not self.exists:
+                for index in list(self._coordinator.table.partitions):  # led until a creation that failed was undone
+                    self.resign(index)
                 await self._create()
             self._is_ready = True
             for partition in self._writer.led():

@@ -29,14 +29,11 @@ class JournalWriter:
         self._name = name
         self._queue = queue
         self._partitions = partitions
-        self._topic: Topic | None = None
 
     @property
     def topic(self) -> Topic | None:
-        """The topic, None until it exists. It is never deleted."""
-        if self._topic is None:
-            self._topic = self._topics.find(self._name)
-        return self._topic
+        """The topic, None until it exists. It is another one after a creation that has failed and was undone."""
+        return self._topics.find(self._name)
 
     @property
     def partitions(self) -> int:
@@ -45,16 +42,18 @@ class JournalWriter:
 
     def partition(self, index: int) -> Partition:
         """Return one partition that this broker leads. Raise `NotLeaderOrFollowerError`."""
-        if self.topic is None:
+        topic = self.topic
+        if topic is None:
             raise NotLeaderOrFollowerError
-        return self.topic.leader(index)
+        return topic.leader(index)
 
     def led(self) -> list[Partition]:
         """Return the partitions that this broker leads, except those whose logs could not be opened.
 
         The names of an offline one are not served: Delta may lack their newest records.
         """
-        return [each for each in self.topic.replicas.values() if not each.is_offline] if self.topic is not None else []
+        topic = self.topic
+        return [] if topic is None else [each for each in topic.replicas.values() if not each.is_offline]
 
     def when_caught_up(self, partition: Partition, action: Callable[[], None]) -> None:
         """Call `action` once all that earlier leaders acknowledged can be read, see `AppendQueue.when_caught_up`."""
