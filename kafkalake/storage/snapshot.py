@@ -104,8 +104,9 @@ class Snapshots:
         )
         if snapshot.offset not in self.offsets:
             self.offsets.append(snapshot.offset)
-        while len(self.offsets) > _KEPT:
-            self._remove(0)
+        with contextlib.suppress(OSError):  # one that stays is removed with the next snapshot
+            while len(self.offsets) > _KEPT:
+                self._remove(0)
 
     def remove_above(self, offset: int) -> None:
         """Remove snapshots above `offset`, invalid after a truncation or a loss. Raise `OSError` if I/O fails."""
@@ -115,6 +116,6 @@ class Snapshots:
             self._files.sync_directory(self._directory)  # a crash must not bring one back after the log grew past it
 
     def _remove(self, number: int) -> None:
-        path = snapshot_path(self._directory, self.offsets.pop(number))
-        with contextlib.suppress(OSError):
-            self._files.unlink(path)
+        with contextlib.suppress(FileNotFoundError):
+            self._files.unlink(snapshot_path(self._directory, self.offsets[number]))
+        del self.offsets[number]
