@@ -57,12 +57,12 @@ def test_a_batch_of_cancels_does_not_hold_the_event_loop(tmp_path: Path, transac
         state = JournalState(waits.base_offset, DueIndex(START_MS, files, 1 << 20))
         state.follow(waits)
         for part in (cancels, again):
-            assert seconds(lambda part=part: state.follow(part)) < HELD_S_MAX  # type: ignore[misc]
+            assert seconds(lambda part=part: state.follow(part)) < HELD_S_MAX / 2  # type: ignore[misc]
         assert state.cancels_held == CANCELS // 2
 
         rows: WaitingRows = waiting_rows(waits, np.arange(waits.base_offset, waits.base_offset + RECORDS))
         headers, fields = rows.batch.column("headers"), rows.fields
-        assert seconds(lambda: state.cancels.are_cancelled(headers, fields)) < HELD_S_MAX
+        assert seconds(lambda: state.cancels.are_cancelled(headers, fields)) < HELD_S_MAX / 2
         assert state.cancels.are_cancelled(headers, fields).tolist() == [True, False] * (RECORDS // 2)
         later: WaitingRows = waiting_rows(again, np.arange(again.base_offset, again.base_offset + 10))
         assert not state.cancels.are_cancelled(later.batch.column("headers"), later.fields).any(), (
