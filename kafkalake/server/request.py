@@ -282,7 +282,7 @@ class Request(Generic[Body]):
         try:
             encoded = encode_response(key, version, correlation_id, message, bytes_max, _ELEMENTS_AT_ONCE_MAX)
         except ManyElementsError:
-            self._take_effect()
+            self._forget_request()
             steps = encode_response_in_steps(key, version, correlation_id, message, bytes_max)
             self.context.encodings.run(steps, lambda: not self.connection.is_closing, self._encoded, self.fail)
         else:
@@ -292,8 +292,8 @@ class Request(Generic[Body]):
         if not self.connection.is_closing:
             self.reply_buffers((answer,))
 
-    def _take_effect(self) -> None:
-        """Keep nothing that the answer does not need: neither the message nor what refers to this request."""
+    def _forget_request(self) -> None:
+        """Forget what the answer does not need: the message, and what refers to this request."""
         self.forget_body()
         self._on_abandoned = self._on_followed = None
 
@@ -302,7 +302,7 @@ class Request(Generic[Body]):
         assert not self.done, "a request is answered once"
         self.done = True
         self.answer = buffers
-        self._take_effect()
+        self._forget_request()
         self.connection.answered(self)
 
     def fail(self, error: Exception) -> None:
