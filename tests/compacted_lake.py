@@ -31,7 +31,7 @@ class CompactedTopic:
         self.name = name
         self.lake.create(name)
         row = self.lake.topics[name]
-        self.lake.store.alter_topic(replace(row, config={**CONFIG, **config}))
+        self.lake.store.alter_topics([replace(row, config={**CONFIG, **config})])
         self.log = self.lake.logs[name, 0]
         self.time_ms = 1_000
         self.records: list[Written] = []

@@ -96,13 +96,13 @@ class MemoryMetadataStore:
         with self._changing_topics(controller_epoch):
             self._topics = changes.with_topics_created(self._topics, rows)
 
-    def delete_topic(self, topic_id: str, controller_epoch: int | None = None) -> None:
+    def delete_topics(self, topic_ids: Collection[str], controller_epoch: int | None = None) -> None:
         with self._changing_topics(controller_epoch):
-            self._topics = changes.with_topic_deleted(self._topics, topic_id)
+            self._topics = changes.with_topics_deleted(self._topics, topic_ids)
 
-    def alter_topic(self, row: TopicRow, controller_epoch: int | None = None) -> None:
+    def alter_topics(self, rows: Sequence[TopicRow], controller_epoch: int | None = None) -> None:
         with self._changing_topics(controller_epoch):
-            self._topics = changes.with_topic_altered(self._topics, row)
+            self._topics = changes.with_topics_altered(self._topics, rows)
 
     @contextlib.contextmanager
     def _changing_topics(self, controller_epoch: int | None) -> Iterator[None]:

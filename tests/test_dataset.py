@@ -219,7 +219,7 @@ def test_a_dataset_that_is_kept_reads_avro_values_with_fields_that_were_added_si
 
     def alter(schema: str) -> None:
         row = lake.topics["trades"]
-        lake.store.alter_topic(replace(row, config={**row.config, "value.schema": schema}))
+        lake.store.alter_topics([replace(row, config={**row.config, "value.schema": schema})])
 
     lake.append_values(
         "trades", 0, [bytes([2, 2, 2, 4])]
@@ -237,9 +237,9 @@ def test_a_dataset_that_is_kept_reads_avro_values_with_fields_that_were_added_si
             trades.to_table(["id"])
     lake.create("clicks", settings={"value.schema": "id INT"})
     clicks, row = topic_dataset(lake.path, "clicks"), lake.topics["clicks"]
-    lake.store.alter_topic(replace(row, config={"value.schema": "more INT"}))
+    lake.store.alter_topics([replace(row, config={"value.schema": "more INT"})])
     assert clicks.to_table(["id"]).num_rows == 0, "JSON has its fields by name"
-    lake.store.alter_topic(replace(row, config={"value.schema": "id INT", "value.format": "avro"}))
+    lake.store.alter_topics([replace(row, config={"value.schema": "id INT", "value.format": "avro"})])
     with pytest.raises(LakeError, match=r"^value.format of topic clicks was changed since this query was made"):
         clicks.to_table(["id"])
     lake.close()

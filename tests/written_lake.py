@@ -56,14 +56,14 @@ class WrittenLake:
         row = self.topics[topic]
         self._open(topic, row.partitions, LogConfig())
         self.topics[topic] = replace(row, partitions=row.partitions + 1)
-        self.store.alter_topic(self.topics[topic])
+        self.store.alter_topics([self.topics[topic]])
 
     def delete_topic(self, topic: str) -> None:
         row = self.topics.pop(topic)
         for partition in range(row.partitions):
             self.logs.pop((topic, partition)).close()
             shutil.rmtree(self.directory(topic, partition))
-        self.store.delete_topic(row.topic_id)
+        self.store.delete_topics([row.topic_id])
 
     def _open(self, topic: str, partition: int, config: LogConfig) -> None:
         directory = self.directory(topic, partition)

@@ -226,7 +226,7 @@ class Broker:
             self.run_blocking,
             others,
             self.settings.follow,
-            lambda: self.topic_admin.settle_soon(),
+            lambda: self.topic_admin.settler.settle_soon(),
             reach,
         )
 

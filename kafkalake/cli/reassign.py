@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kafkalake.client.administration.blocking import Admin
     from kafkalake.client.administration.reassignments import Reassignment
     from kafkalake.client.cluster import BrokerNode
-    from kafkalake.cluster.placement import NewTopics
+    from kafkalake.cluster.placement import Placement
     from kafkalake.errors import KafkaLakeError
 
     Assignment = Mapping[TopicPartition, Sequence[int]]
@@ -118,12 +118,12 @@ def _factor(topic: str, partitions: Sequence[Sequence[int]], nodes: Sequence[Bro
     return len(partitions[0])
 
 
-def _places(nodes: Sequence[BrokerNode], *, with_racks: bool) -> NewTopics:
+def _places(nodes: Sequence[BrokerNode], *, with_racks: bool) -> Placement:
     """Return what places replicas on brokers as those of new topics. Raise `Failure` if only some of them have a rack."""
     from random import Random
 
     from kafkalake.cluster.image import BrokerRegistration, ClusterImage
-    from kafkalake.cluster.placement import NewTopics
+    from kafkalake.cluster.placement import Placement
     from kafkalake.uuid_text import ZERO_UUID
 
     racks = {node.broker_id: node.rack if with_racks else None for node in nodes}
@@ -135,7 +135,7 @@ def _places(nodes: Sequence[BrokerNode], *, with_racks: bool) -> NewTopics:
         )
         for node in nodes
     }
-    return NewTopics(ClusterImage("", brokers=brokers), Random())
+    return Placement(ClusterImage("", brokers=brokers), Random())
 
 
 @app.command(epilog="Example:  [cyan]kafkalake brokers reassign execute moves.json --throttle 50000000[/cyan]")

@@ -7,7 +7,7 @@ Local logs stand beside it, in `Topic.replicas`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -183,9 +183,9 @@ class ClusterImage:
         """Return the next version, with the partitions of these topics, new or changed."""
         return replace(self, version=self.version + 1, partitions={**self.partitions, **partitions})
 
-    def without_topic(self, topic_id: UUID) -> ClusterImage:
-        """Return the next version, without a topic."""
-        others = {known: each for known, each in self.partitions.items() if known != topic_id}
+    def without_topics(self, topic_ids: Container[UUID]) -> ClusterImage:
+        """Return the next version, without topics."""
+        others = {known: each for known, each in self.partitions.items() if known not in topic_ids}
         return replace(self, version=self.version + 1, partitions=others)
 
 

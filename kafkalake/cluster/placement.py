@@ -24,18 +24,23 @@ from kafkalake.cluster.image import BrokerRegistration, ClusterImage, PartitionR
 from kafkalake.errors import InvalidReplicationFactorError
 
 
-class NewTopics:
-    """Places the replicas of new topics one after another: each counts for the next."""
+class Placement:
+    """Places the replicas of new partitions, of one topic after another: each counts for the next."""
 
     def __init__(self, image: ClusterImage, random: Random) -> None:
         self._image = image
         self._random = random
         self._load = _Load(image)
 
-    def place(self, count: int, replication_factor: int) -> list[tuple[int, ...]]:
-        """Return the replicas of a topic's partitions. Raise `InvalidReplicationFactorError` as `check_factor`."""
+    def place(
+        self, count: int, replication_factor: int, existing: Sequence[PartitionRegistration] = ()
+    ) -> list[tuple[int, ...]]:
+        """Return the replicas of `count` new partitions of a topic that has the partitions `existing`.
+
+        Raise `InvalidReplicationFactorError` if there are too few brokers, or none is active.
+        """
         check_factor(self._image, replication_factor)
-        placer = _Placer(self._image, _usable(self._image, replication_factor), (), self._load, self._random)
+        placer = _Placer(self._image, _usable(self._image, replication_factor), existing, self._load, self._random)
         return [placer.place(replication_factor) for _ in range(count)]
 
 
@@ -54,24 +59,8 @@ def factor_of(partitions: Sequence[PartitionRegistration]) -> int:
     return len(partitions[0].replicas)
 
 
-def place(
-    image: ClusterImage,
-    count: int,
-    replication_factor: int,
-    random: Random,
-    existing: Sequence[PartitionRegistration] = (),
-) -> list[tuple[int, ...]]:
-    """Return the replicas of `count` new partitions of a topic that has the partitions `existing`.
-
-    Raise `InvalidReplicationFactorError` if there are too few brokers, or none is active.
-    """
-    brokers = _usable(image, replication_factor)
-    placer = _Placer(image, brokers, existing, _Load(image), random)
-    return [placer.place(replication_factor) for _ in range(count)]
-
-
 def _usable(image: ClusterImage, replication_factor: int) -> list[BrokerRegistration]:
-    """Return the brokers on which partitions are placed, with so many replicas. Raise as `place`."""
+    """Return the brokers on which partitions are placed, with so many replicas. Raise as `Placement.place`."""
     brokers = [each for each in image.brokers.values() if not each.is_shutting_down]
     if replication_factor <= 0:
         raise InvalidReplicationFactorError(

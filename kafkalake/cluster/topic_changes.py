@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
 from kafkalake.cluster.image import ClusterImage, PartitionRegistration
-from kafkalake.errors import InvalidReplicaAssignmentError, UnknownTopicIdError
+from kafkalake.errors import InvalidReplicaAssignmentError
 
 Assignment = Sequence[Sequence[int]]
 """The replicas of new partitions, in order of the partitions' numbers; the first of each is preferred as the leader."""
@@ -24,23 +24,18 @@ def create_topics(
     return replace(image.with_topics(created), topics_version=topics_version)
 
 
-def delete_topic(image: ClusterImage, topic_id: UUID, topics_version: int) -> ClusterImage:
-    """Return the next version, without a topic. Raise `UnknownTopicIdError` if there is no such topic."""
-    if topic_id not in image.partitions:
-        raise UnknownTopicIdError()
-    return replace(image.without_topic(topic_id), topics_version=topics_version)
+def delete_topics(image: ClusterImage, topic_ids: Collection[UUID], topics_version: int) -> ClusterImage:
+    """Return the next version, without topics; the same one if it has none of them."""
+    deleted = image.partitions.keys() & frozenset(topic_ids)
+    return replace(image.without_topics(deleted), topics_version=topics_version) if deleted else image
 
 
-def add_partitions(image: ClusterImage, topic_id: UUID, assignment: Assignment, topics_version: int) -> ClusterImage:
-    """Return the next version, with more partitions of a topic.
-
-    Raise `UnknownTopicIdError` if there is no such topic, `InvalidReplicaAssignmentError` as `new_partitions`.
-    """
-    before = image.partitions.get(topic_id)
-    if before is None:
-        raise UnknownTopicIdError()
-    partitions = before + new_partitions(image, assignment, first=len(before))
-    return replace(image.with_topics({topic_id: partitions}), topics_version=topics_version)
+def add_partitions(
+    image: ClusterImage, added: Mapping[UUID, tuple[PartitionRegistration, ...]], topics_version: int
+) -> ClusterImage:
+    """Return the next version, with more partitions of topics, which are `new_partitions`; the same one if there are none."""
+    grown = {topic_id: image.partitions[topic_id] + more for topic_id, more in added.items()}
+    return replace(image.with_topics(grown), topics_version=topics_version) if grown else image
 
 
 def change_topics(image: ClusterImage, topics_version: int) -> ClusterImage:

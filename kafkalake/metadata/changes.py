@@ -5,7 +5,7 @@ Each function takes the current rows and returns the new ones, or raises the cal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -40,15 +40,23 @@ def with_topics_created(topics: Sequence[TopicRow], rows: Sequence[TopicRow]) ->
     return [*topics, *new]
 
 
-def with_topic_deleted(topics: Sequence[TopicRow], topic_id: str) -> list[TopicRow]:
-    remaining = [topic for topic in topics if topic.topic_id != topic_id]
+def with_topics_deleted(topics: Sequence[TopicRow], topic_ids: Collection[str]) -> list[TopicRow]:
+    deleted = frozenset(topic_ids)
+    remaining = [topic for topic in topics if topic.topic_id not in deleted]
     if len(remaining) == len(topics):
-        raise UnknownTopicOrPartitionError(f"No topic has the id '{topic_id}'.")
+        raise UnknownTopicOrPartitionError("No topic has such an id.")
     return remaining
 
 
-def with_topic_altered(topics: Sequence[TopicRow], row: TopicRow) -> list[TopicRow]:
-    current = next((topic for topic in topics if topic.topic == row.topic), None)
+def with_topics_altered(topics: Sequence[TopicRow], rows: Sequence[TopicRow]) -> list[TopicRow]:
+    altered = {row.topic: row for row in rows}
+    known = {topic.topic: topic for topic in topics if topic.topic in altered}
+    for row in rows:
+        _check_altered(known.get(row.topic), row)
+    return [altered.get(topic.topic, topic) for topic in topics]
+
+
+def _check_altered(current: TopicRow | None, row: TopicRow) -> None:
     if current is None:
         raise UnknownTopicOrPartitionError(f"Topic '{row.topic}' does not exist.")
     if current.topic_id != row.topic_id:
@@ -57,7 +65,6 @@ def with_topic_altered(topics: Sequence[TopicRow], row: TopicRow) -> list[TopicR
         raise InvalidPartitionsError(
             f"Topic '{row.topic}' has {current.partitions} partitions, which cannot become {row.partitions}."
         )
-    return [row if topic is current else topic for topic in topics]
 
 
 def with_broker_acquired(brokers: Sequence[BrokerRow], row: BrokerRow, replacing: BrokerRow | None) -> list[BrokerRow]:

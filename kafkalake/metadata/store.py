@@ -139,15 +139,18 @@ class TopicTable(Protocol):
         """
         ...
 
-    def delete_topic(self, topic_id: str, controller_epoch: int | None = None) -> None:
-        """Remove the topic of an id. Raise `UnknownTopicOrPartitionError` if there is none: another may have its name by now."""
+    def delete_topics(self, topic_ids: Collection[str], controller_epoch: int | None = None) -> None:
+        """Remove the topics with these ids, in one commit; others may have their names by now.
+
+        Raise `UnknownTopicOrPartitionError` if none of them is there.
+        """
         ...
 
-    def alter_topic(self, row: TopicRow, controller_epoch: int | None = None) -> None:
-        """Replace the row of the topic with this name and topic id.
+    def alter_topics(self, rows: Sequence[TopicRow], controller_epoch: int | None = None) -> None:
+        """Replace the rows of the topics with these names and topic ids, in one commit.
 
-        Raise `UnknownTopicOrPartitionError` if the name does not exist, `InconsistentTopicIdError` if the topic was deleted and
-        created again meanwhile, `InvalidPartitionsError` if it would lose partitions.
+        Raise, and replace none, `UnknownTopicOrPartitionError` if a name does not exist, `InconsistentTopicIdError` if a topic was
+        deleted and created again meanwhile, `InvalidPartitionsError` if one would lose partitions.
         """
         ...
 

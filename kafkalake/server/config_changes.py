@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from kafkalake.broker.admin.config_admin import CHANGES_MAX, Change
+from kafkalake.broker.partitions.topics import Topic
 from kafkalake.cluster.image import ConfigResource, ResourceKind
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError, NotControllerError, as_value
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
@@ -33,13 +34,14 @@ async def change_resources(
 ) -> list[AlterConfigsResourceResponse]:
     """Change each resource of a request and return the answers. `change_of` returns a change or raises a `KafkaError`.
 
-    Those whose settings are in the cluster's image are changed together, in few versions; topics have a commit each.
+    Topics are changed together, in one commit, and those whose settings are in the cluster's image, in few versions.
     """
     resources = request.body.resources
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     by_controller = await _change_at_controller(request, resources)
     changes: dict[ConfigResource, Change] = {}
-    outcomes: list[AlterConfigsResourceResponse | ConfigResource | KafkaError | None] = []
+    of_topics: dict[Topic, Change] = {}
+    outcomes: list[AlterConfigsResourceResponse | ConfigResource | Topic | KafkaError | None] = []
     for resource in resources:
         kind, name = resource.resource_type, resource.resource_name
         if (kind, name) in by_controller:
@@ -48,23 +50,29 @@ async def change_resources(
         try:
             if times[kind, name] > 1:
                 raise InvalidRequestError("Each resource must appear at most once.")
-            change, of_image = change_of(resource), _resource_of(request, kind, name)
-            if of_image is not None:
-                changes[of_image] = change
+            change, found = change_of(resource), _find_resource(request, kind, name)
+            if isinstance(found, Topic):
+                of_topics[found] = change
+            elif found is not None:
+                changes[found] = change
             else:
-                await _change_resource(request, kind, name, change, validate_only=request.body.validate_only)
-            outcomes.append(of_image)
+                _change_loggers(request, kind, name, change, validate_only=request.body.validate_only)
+            outcomes.append(found)
         except KafkaError as error:
             outcomes.append(as_value(error))
         await request.turn()
-    errors = await _change_together(request, changes)
+    topics_refused = await _change_topics(request, of_topics)
+    refused = await _change_together(request, changes)
     answers = []
     for resource, outcome in zip(resources, outcomes, strict=True):
         if isinstance(outcome, AlterConfigsResourceResponse):
             answers.append(outcome)
         else:
-            refused = errors.get(outcome) if isinstance(outcome, ConfigResource) else outcome
-            answers.append(_answer(request, resource, refused))
+            if isinstance(outcome, Topic):
+                why = topics_refused.get(outcome)
+            else:
+                why = refused.get(outcome) if isinstance(outcome, ConfigResource) else outcome
+            answers.append(_answer(request, resource, why))
         await request.turn()
     return await _with_newest(request, answers)
 
@@ -78,6 +86,15 @@ def _answer(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
+
+
+async def _change_topics(request: Request[_Resources], changes: Mapping[Topic, Change]) -> dict[Topic, KafkaError]:
+    """Change topics' settings. Return the errors."""
+    admin, validate_only = request.context.broker.topic_admin, request.body.validate_only
+    try:
+        return await admin.alter_configs(changes, changed_by=request.caller, validate_only=validate_only)
+    except KafkaError as error:
+        return dict.fromkeys(changes, as_value(error))
 
 
 async def _change_together(
@@ -109,8 +126,12 @@ async def _with_newest(
     return [changed.get((each.resource_type, each.resource_name), each) for each in answers]
 
 
-def _resource_of(request: Request[object], resource_type: int, name: str) -> ConfigResource | None:
-    """Return the resource of the cluster's image, None if it is none. Raise the errors of the lookup."""
+def _find_resource(request: Request[object], resource_type: int, name: str) -> ConfigResource | Topic | None:
+    """Return the topic, or the resource of the cluster's image, None if it is neither. Raise the errors of the lookup."""
+    if resource_type == TOPIC:
+        if not name:
+            raise InvalidRequestError("Default topic resources are not allowed.")
+        return find_topic(request, name)
     if resource_type == GROUP:
         check_group(request, name)
         return ConfigResource(ResourceKind.GROUP, name)
@@ -121,25 +142,19 @@ def _resource_of(request: Request[object], resource_type: int, name: str) -> Con
     return ConfigResource(ResourceKind.CLIENT_METRICS, name) if resource_type == CLIENT_METRICS else None
 
 
-async def _change_resource(
+def _change_loggers(
     request: Request[object], resource_type: int, name: str, change: Change, *, validate_only: bool
 ) -> None:
-    """Apply `change` to the settings of a topic, or of this broker's loggers.
+    """Apply `change` to the levels of this broker's loggers.
 
-    Raise `InvalidConfigError`, `InvalidRequestError` or the errors of the lookup.
+    Raise `InvalidConfigError`, `InvalidRequestError`, also for any other type of resource, or the errors of the lookup.
     """
-    if resource_type == TOPIC:
-        if not name:
-            raise InvalidRequestError("Default topic resources are not allowed.")
-        admin, topic = request.context.broker.topic_admin, find_topic(request, name)
-        await admin.alter_config(topic, change, changed_by=request.caller, validate_only=validate_only)
-    elif resource_type == BROKER_LOGGER:
-        if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
-            raise ClusterAuthorizationError()
-        check_broker_name(request, name)
-        change_levels(change(own_levels()), validate_only=validate_only)
-    else:
+    if resource_type != BROKER_LOGGER:
         raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
+    if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
+        raise ClusterAuthorizationError()
+    check_broker_name(request, name)
+    change_levels(change(own_levels()), validate_only=validate_only)
 
 
 async def _change_at_controller(

@@ -73,7 +73,7 @@ def test_a_change_makes_the_next_version_and_leaves_the_one_before() -> None:
     topic_id = uuid4()
     second = first.with_topics({topic_id: (sole_replica(0, 5), sole_replica(0, 6, is_offline=True))})
     third = second.with_broker(registered("a", None)).with_broker(registered("b", "r"))
-    last = third.without_topic(topic_id)
+    last = third.without_topics({topic_id})
     assert [each.version for each in (first, second, third, last)] == [0, 1, 3, 4]
     assert (first.partitions, last.partitions) == ({}, {})
     assert second.partitions == third.partitions

@@ -43,18 +43,18 @@ def create(topic_id: UUID) -> Change:
 
 
 def delete(topic_id: UUID) -> Change:
-    return lambda store, epoch: store.delete_topic(str(topic_id), epoch)
+    return lambda store, epoch: store.delete_topics([str(topic_id)], epoch)
 
 
 def alter(topic_id: UUID, **config: str) -> Change:
-    return lambda store, epoch: store.alter_topic(row_of(topic_id, **config), epoch)
+    return lambda store, epoch: store.alter_topics([row_of(topic_id, **config)], epoch)
 
 
 CHANGES = {
     "creation": create(NEW),
     "deletion": delete(THERE),
     "settings": alter(THERE, **{"min.insync.replicas": "2"}),
-    "partitions": lambda store, epoch: store.alter_topic(replace(row_of(THERE), partitions=2), epoch),
+    "partitions": lambda store, epoch: store.alter_topics([replace(row_of(THERE), partitions=2)], epoch),
 }
 
 

@@ -121,7 +121,7 @@ class Here:
         """Follow a version in which the topic has these partitions, none: without the topic."""
         image = self.topics.image
         await self.replicas.follow(
-            image.with_topics({T: registered}) if registered else image.without_topic(T), self.load_topics()
+            image.with_topics({T: registered}) if registered else image.without_topics({T}), self.load_topics()
         )
 
     @property
@@ -247,7 +247,7 @@ def test_a_wide_topic_is_deleted_in_turns(tmp_path: Path, monkeypatch: pytest.Mo
         here = Here(tmp_path)
         created = here.topics.image.with_topics({T: (registered(HERE, 1, HERE),) * 50})
         await here.replicas.follow(created)
-        deleting = here.replicas.follow(created.without_topic(T))
+        deleting = here.replicas.follow(created.without_topics({T}))
         removed = await steps_of(deleting, lambda: here.observer.seen.count("removed"))
         assert set(range(1, 51)) <= removed
         assert here.topics.find_id(T) is None
@@ -266,7 +266,7 @@ def test_the_logs_of_a_wide_topic_that_is_led_elsewhere_are_taken_away_in_turns(
         here = Here(tmp_path)
         created = here.topics.image.with_topics({T: (registered(OTHER, 1),) * 50})
         await here.replicas.follow(created)
-        deleting = here.replicas.follow(created.without_topic(T))
+        deleting = here.replicas.follow(created.without_topics({T}))
         left = await steps_of(deleting, lambda: len(here.replicas.idle))
         assert set(range(50)) <= left
         await here.replicas.wait()
@@ -313,7 +313,7 @@ def test_who_looks_at_all_topics_is_told_once_of_those_that_a_version_brings(tmp
         image = here.topics.image.with_topics(many)
         await here.replicas.follow(image, rows)
         await here.replicas.follow(replace(image, version=image.version + 1), [])
-        await here.replicas.follow(replace(image, version=image.version + 2).without_topic(UUID(int=3)), [])
+        await here.replicas.follow(replace(image, version=image.version + 2).without_topics({UUID(int=3)}), [])
         assert here.changed == [["t1", "t2", "t3", "t4", "t5"], ["t3"]]
 
     run(test)

@@ -16,9 +16,9 @@ from broker.controller_term import Term
 from memory_store import MemoryMetadataStore
 
 from kafkalake.broker.admin.topic_admin import TopicAdmin
-from kafkalake.broker.admin.topic_tables import TopicTables
+from kafkalake.broker.admin.topic_tables import TopicTables, without_topics
 from kafkalake.broker.controller.steps import ControllerStep
-from kafkalake.broker.partitions.new_topic import NewTopic
+from kafkalake.broker.partitions.new_topic import MorePartitions, NewTopic
 from kafkalake.broker.partitions.topic_rows import topic_of
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.controller_election import claim
@@ -32,6 +32,7 @@ from kafkalake.errors import (
     NotControllerError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
 )
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.world import World
@@ -95,6 +96,9 @@ class Lake:
         self.served.apply(self.term.newest, [topic])
         return topic
 
+    def serve_all(self) -> None:
+        self.served.apply(self.term.newest, [topic_of(row, SETTINGS) for row in self.store.load_topics()])
+
     async def register(self, *broker_ids: int) -> None:
         brokers = {each: BrokerRegistration(each, 1, UUID(int=9 + each), (), is_fenced=False) for each in broker_ids}
         await self.term.controller.change(lambda now: replace(now, version=now.version + 1, brokers=brokers))
@@ -153,7 +157,7 @@ def test_partitions_of_a_row_alone_are_added_with_the_replicas_of_the_others() -
         await lake.register(0, 1)
         lake.create(LIVE, 0, 1)
         (row,) = lake.store.load_topics()
-        lake.store.alter_topic(replace(row, partitions=3))
+        lake.store.alter_topics([replace(row, partitions=3)])
         for _ in range(2):
             await lake.tables.bring_together()
             found = lake.term.newest.partitions[LIVE]
@@ -166,13 +170,127 @@ def test_partitions_of_a_row_alone_are_added_with_the_replicas_of_the_others() -
     asyncio.run(run())
 
 
+def test_topics_that_are_changed_together_are_in_one_version() -> None:
+    async def run() -> None:
+        lake = Lake()
+        await lake.register(0)
+        for topic_id in (LIVE, ROW_ONLY, VERSION_ONLY):
+            lake.create(topic_id)
+        lake.serve_all()
+        topics, admin, before = list(lake.served), lake.admin(), lake.term.newest.version
+        assert await admin.add_partitions([MorePartitions(each, 3) for each in topics], timeout_ms=5_000) == [None] * 3
+        assert {len(each) for each in lake.term.newest.partitions.values()} == {3}
+        assert lake.term.newest.version == before + 1
+        lake.served.apply(lake.term.newest)
+        longer = dict.fromkeys(topics, lambda now: {"retention.ms": "1"})
+        assert await admin.alter_configs(longer, changed_by="test", validate_only=False) == {}
+        assert [row.config for row in lake.store.load_topics()] == [{"retention.ms": "1"}] * 3
+        assert lake.term.newest.version == before + 2
+        assert await admin.delete_all(topics, timeout_ms=5_000) == [None] * 3
+        assert lake.topics() == (set(), set())
+        assert lake.term.newest.version == before + 3
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_topic_that_has_gone_takes_no_other_of_its_request_with_it(validate_only: bool) -> None:
+    """It was deleted, and created again, since the request looked it up."""
+
+    async def run() -> None:
+        lake = Lake()
+        await lake.register(0)
+        for topic_id in (LIVE, ROW_ONLY):
+            lake.create(topic_id)
+        lake.serve_all()
+        admin, (first, second) = lake.admin(), list(lake.served)
+        again = replace(first, topic_id=UUID(int=77))
+        lake.store.delete_topics([str(first.topic_id)])
+        lake.store.create_topics([TopicRow(first.name, str(again.topic_id), 1, {}, 0)])
+        await lake.term.controller.change(partial(without_topics, [first.topic_id]))
+        lake.served.apply(lake.term.newest, gone=[first])
+        lake.add_version(again.topic_id)
+        lake.served.apply(lake.term.newest, [again])
+        wanted = [MorePartitions(first, 2), MorePartitions(second, 2)]
+        gone, added = await admin.add_partitions(wanted, timeout_ms=5_000, validate_only=validate_only)
+        assert isinstance(gone, UnknownTopicOrPartitionError)
+        assert added is None
+        if not validate_only:
+            lake.served.apply(lake.term.newest)
+        altered = dict.fromkeys((first, second), lambda now: {"retention.ms": "1"})
+        refused = await admin.alter_configs(altered, changed_by="test", validate_only=validate_only)
+        assert [type(each) for each in refused.values()] == [UnknownTopicOrPartitionError]
+        rows = {row.topic: row for row in lake.store.load_topics()}
+        assert rows[first.name] == TopicRow(first.name, str(again.topic_id), 1, {}, 0)
+        assert (rows[second.name].partitions, rows[second.name].config) == (
+            (1, {}) if validate_only else (2, {"retention.ms": "1"})
+        )
+        if not validate_only:
+            assert await admin.delete_all([first, second], timeout_ms=5_000) == [None, None]
+            assert [row.topic_id for row in lake.store.load_topics()] == [str(again.topic_id)]
+
+    asyncio.run(run())
+
+
+def test_topics_that_are_left_by_one_change_are_removed_by_one() -> None:
+    async def run() -> None:
+        lake = Lake()
+        ids = [UUID(int=number) for number in range(20, 25)]
+        for topic_id in ids:
+            lake.add_version(topic_id)
+        version = lake.term.newest.version
+        await lake.tables.bring_together()
+        assert lake.topics() == (set(), set())
+        assert lake.term.newest.version == version + 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("assignments", [None, [[0, 1]]])
+def test_a_topic_whose_partitions_cannot_be_placed_takes_no_other_with_it(
+    assignments: list[list[int]] | None,
+) -> None:
+    """Its broker goes between the two commits. It gets them later, as its row has them."""
+
+    async def run() -> None:
+        lake, later = Lake(), []
+        await lake.register(0, 1)
+        lake.create(LIVE, 0)
+        lake.create(ROW_ONLY, 0, 1)
+        lake.serve_all()
+        gone = {**lake.term.newest.brokers}
+        del gone[1]
+
+        def lose_a_broker(step: ControllerStep) -> None:
+            if step is ControllerStep.ROWS_GROWN:
+                lake.term.store.commit(replace(lake.term.newest, version=lake.term.newest.version + 1, brokers=gone))
+
+        admin = lake.admin(lose_a_broker, lambda delay_ms, action: later.append(action))
+        alone, both = (lake.served.find_id(each) for each in (LIVE, ROW_ONLY))
+        wanted = [MorePartitions(both, 2, assignments), MorePartitions(alone, 2)]
+        refused, added = await admin.add_partitions(wanted, timeout_ms=5_000)
+        assert added is None
+        if assignments is None:
+            assert isinstance(refused, InvalidReplicationFactorError)
+        else:
+            assert refused is None  # the one of its brokers that is left leads it
+            return
+        assert {len(each) for each in lake.term.newest.partitions.values()} == {1, 2}
+        await lake.register(0, 1)
+        later[-1]()
+        await admin.wait()
+        assert {len(each) for each in lake.term.newest.partitions.values()} == {2}
+
+    asyncio.run(run())
+
+
 def test_partitions_that_cannot_be_placed_hold_up_nothing_else() -> None:
     async def run() -> None:
         lake = Lake()
         await lake.register(0)
         lake.create(LIVE, 0, 1)
         (row,) = lake.store.load_topics()
-        lake.store.alter_topic(replace(row, partitions=2))
+        lake.store.alter_topics([replace(row, partitions=2)])
         await lake.tables.bring_together()
         assert lake.tables.are_together
         assert len(lake.term.newest.partitions[LIVE]) == 1
@@ -192,12 +310,9 @@ def test_how_many_partitions_a_topic_may_have_is_no_answer_of_a_deposed_controll
         await lake.register(0)
         lake.create(LIVE)
         topic, admin = lake.serve(), lake.admin()
-        growing = partial(admin.add_partitions, topic, count, None, timeout_ms=1_000, validate_only=True)
-        if count == 1:
-            with pytest.raises(InvalidPartitionsError):
-                await growing()
-        else:
-            await growing()
+        growing = partial(admin.add_partitions, [MorePartitions(topic, count)], timeout_ms=1_000, validate_only=True)
+        (refused,) = await growing()
+        assert isinstance(refused, InvalidPartitionsError) == (count == 1)
         lake.elect(1)
         with pytest.raises(NotControllerError):
             await growing()
@@ -211,11 +326,11 @@ def test_partitions_that_cannot_be_placed_are_tried_again() -> None:
     async def run() -> None:
         lake = Lake()
         lake.create(LIVE, 0, 1)
-        lake.store.alter_topic(replace(lake.store.load_topics()[0], partitions=2))
+        lake.store.alter_topics([replace(lake.store.load_topics()[0], partitions=2)])
         later: list[Callable[[], None]] = []
         admin = lake.admin(later=lambda delay_ms, action: later.append(action))
         for tries in range(1, 4):
-            await (admin.settle() if tries == 1 else admin.wait())
+            await (admin.settler.settle() if tries == 1 else admin.wait())
             assert len(later) == tries
             assert len(lake.term.newest.partitions[LIVE]) == 1
             if tries == 3:
@@ -245,7 +360,7 @@ def test_topics_that_cannot_be_brought_together_are_tried_once_at_a_time() -> No
 
         admin = lake.admin(fail, lambda delay_ms, action: later.append(action))
         for number in (1, 2):
-            await admin.settle()
+            await admin.settler.settle()
             assert len(tries) == number
             assert later
         assert len(later) == 1
@@ -261,11 +376,13 @@ def changes_of(lake: Lake, admin: TopicAdmin, topic: Topic, *, validate_only: bo
     create, settings = NewTopic("new", replication_factor=1), {"retention.ms": "1"}
     return {
         "create": lambda: admin.create_all([create], timeout_ms=5_000, validate_only=validate_only),
-        "add partitions": lambda: admin.add_partitions(topic, 2, None, timeout_ms=5_000, validate_only=validate_only),
-        "alter": lambda: admin.alter_config(
-            topic, lambda now: settings, changed_by="test", validate_only=validate_only
+        "add partitions": lambda: admin.add_partitions(
+            [MorePartitions(topic, 2)], timeout_ms=5_000, validate_only=validate_only
         ),
-        "delete": lambda: admin.delete(topic, timeout_ms=5_000),
+        "alter": lambda: admin.alter_configs(
+            {topic: lambda now: settings}, changed_by="test", validate_only=validate_only
+        ),
+        "delete": lambda: admin.delete_all([topic], timeout_ms=5_000),
     }
 
 
@@ -392,7 +509,7 @@ def test_a_deposed_controller_changes_no_row() -> None:
         lake.create_by_another()
         for _ in range(2):
             with pytest.raises(NotControllerError):
-                await lake.tables.change_rows(lambda store, epoch: store.delete_topic(str(LIVE), epoch))
+                await lake.tables.change_rows(lambda store, epoch: store.delete_topics([str(LIVE)], epoch))
         assert lake.topics() == ({LIVE, ROW_ONLY}, {LIVE})
 
     asyncio.run(run())
@@ -408,7 +525,7 @@ def test_a_creation_does_not_go_on_in_a_later_term() -> None:
             if step is ControllerStep.ROWS_ADDED:
                 lake.elect(1)
                 (row,) = lake.store.load_topics()
-                lake.store.delete_topic(row.topic_id)
+                lake.store.delete_topics([row.topic_id])
                 lake.elect(0)
                 lake.term.controller.resign()
                 lake.term.controller.activate(lake.term.newest)
@@ -447,7 +564,7 @@ def test_settings_that_do_not_change_are_those_of_the_newest_version() -> None:
         admin, topic = lake.admin(), topic_of(TopicRow("topic", str(LIVE), 1, {}, 0), SETTINGS)
 
         async def alter() -> None:
-            await admin.alter_config(topic, lambda now: now, changed_by="test", validate_only=False)
+            await admin.alter_configs({topic: lambda now: now}, changed_by="test", validate_only=False)
 
         await alter()
         lake.elect(1)

@@ -16,7 +16,7 @@ from reassignments import begin_reassignment, cancel_reassignment
 from kafkalake.cluster.election import Election, ElectionRules, elect_leaders, rebalance_leaders
 from kafkalake.cluster.image import NO_LEADER, ClusterImage, TopicIdPartition
 from kafkalake.cluster.partition_changes import IsrChange, Replica, alter_partitions
-from kafkalake.cluster.placement import place
+from kafkalake.cluster.placement import Placement
 from kafkalake.cluster.registration import (
     begin_controlled_shutdown,
     fence_broker,
@@ -25,7 +25,7 @@ from kafkalake.cluster.registration import (
     unfence_broker,
     unregister_broker,
 )
-from kafkalake.cluster.topic_changes import add_partitions, create_topics, delete_topic, new_partitions
+from kafkalake.cluster.topic_changes import add_partitions, create_topics, delete_topics, new_partitions
 from kafkalake.errors import (
     DuplicateBrokerRegistrationError,
     IneligibleReplicaError,
@@ -127,7 +127,7 @@ class Events(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3), factor=st.integers(1, 3), seed=st.integers(0, 99))
     def create(self, count: int, factor: int, seed: int) -> None:
         try:
-            placed = place(self.image, count, factor, Random(seed))
+            placed = Placement(self.image, Random(seed)).place(count, factor)
         except KafkaError:
             return
         self.created += 1
@@ -138,7 +138,7 @@ class Events(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
         topic_id = data.draw(st.sampled_from(sorted(self.image.partitions)))
-        self.change(delete_topic(self.image, topic_id, self.created))
+        self.change(delete_topics(self.image, [topic_id], self.created))
 
     @precondition(lambda self: self.image.partitions)
     @rule(data=st.data())
@@ -146,10 +146,11 @@ class Events(RuleBasedStateMachine):
         topic_id = data.draw(st.sampled_from(sorted(self.image.partitions)))
         existing = self.image.partitions[topic_id]
         try:
-            placed = place(self.image, 1, len(existing[0].replicas), Random(0), existing)
+            placed = Placement(self.image, Random(0)).place(1, len(existing[0].replicas), existing)
         except KafkaError:
             return
-        self.change(add_partitions(self.image, topic_id, placed, self.created))
+        more = new_partitions(self.image, placed, first=len(existing))
+        self.change(add_partitions(self.image, {topic_id: more}, self.created))
 
     @precondition(lambda self: self.image.partitions)
     @rule(data=st.data(), is_recovered=st.booleans())

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration
-from kafkalake.cluster.placement import NewTopics, place
+from kafkalake.cluster.placement import Placement
 from kafkalake.errors import InvalidReplicationFactorError
 
 
@@ -35,8 +35,8 @@ def test_replicas_are_distinct_spread_over_racks_and_led_evenly(
     fenced = data.draw(st.frozensets(st.integers(0, len(racks) - 1), max_size=len(racks) - 1))
     factor = data.draw(st.integers(1, len(racks)))
     image = racked(racks, fenced)
-    placed = place(image, count, factor, Random(seed))
-    assert placed == place(image, count, factor, Random(seed))
+    placed = Placement(image, Random(seed)).place(count, factor)
+    assert placed == Placement(image, Random(seed)).place(count, factor)
     active = set(range(len(racks))) - fenced
     sizes = Counter(racks[each] for each in active)
     for replicas in placed:
@@ -56,7 +56,7 @@ def test_replicas_are_distinct_spread_over_racks_and_led_evenly(
 @pytest.mark.parametrize("factor", [1, 2, 3])
 def test_of_round_numbers_each_broker_has_the_same(racks: list[str | None], factor: int) -> None:
     for seed in range(5):
-        placed = place(racked(racks), 12 * len(racks), factor, Random(seed))
+        placed = Placement(racked(racks), Random(seed)).place(12 * len(racks), factor)
         assert set(Counter(replicas[0] for replicas in placed).values()) == {12}
         assert set(Counter(each for replicas in placed for each in replicas).values()) == {12 * factor}
         leaders = [racks[replicas[0]] for replicas in placed]
@@ -65,7 +65,7 @@ def test_of_round_numbers_each_broker_has_the_same(racks: list[str | None], fact
 
 
 def test_the_followers_of_a_leader_are_all_the_others_in_turn() -> None:
-    placed = place(racked([None] * 4), 36, 2, Random(1))
+    placed = Placement(racked([None] * 4), Random(1)).place(36, 2)
     for leader in range(4):
         assert Counter(second for first, second in placed if first == leader) == {
             other: 3 for other in range(4) if other != leader
@@ -76,7 +76,7 @@ def test_topics_of_one_partition_are_spread_by_load() -> None:
     image = racked([None] * 3)
     topics: list[PartitionRegistration] = []
     for seed in range(30):
-        (replicas,) = place(image, 1, 2, Random(seed))
+        (replicas,) = Placement(image, Random(seed)).place(1, 2)
         topics.append(PartitionRegistration(replicas[0], 0, replicas, replicas))
         image = replace(image, partitions={incarnation(0, 1).incarnation_id: tuple(topics)})
     assert set(Counter(each.leader for each in topics).values()) == {10}
@@ -85,12 +85,12 @@ def test_topics_of_one_partition_are_spread_by_load() -> None:
 
 def test_more_partitions_of_a_topic_go_where_it_has_few() -> None:
     existing = [partition(0, "01", "01"), partition(0, "01", "01")]
-    placed = place(racked([None] * 3), 4, 1, Random(0), existing)
+    placed = Placement(racked([None] * 3), Random(0)).place(4, 1, existing)
     assert Counter(first for (first,) in placed) == {1: 2, 2: 2}
 
 
 def test_a_broker_that_shuts_down_gets_none() -> None:
-    placed = place(cluster(unfenced="01", shutting_down="2"), 12, 2, Random(0))
+    placed = Placement(cluster(unfenced="01", shutting_down="2"), Random(0)).place(12, 2)
     assert {each for replicas in placed for each in replicas} == {0, 1}
 
 
@@ -108,8 +108,5 @@ def test_a_broker_that_shuts_down_gets_none() -> None:
 )
 def test_too_few_brokers_are_refused_as_kafka_words_it(image: ClusterImage, factor: int, message: str) -> None:
     with pytest.raises(InvalidReplicationFactorError) as refused:
-        place(image, 1, factor, Random(0))
-    assert str(refused.value) == message
-    with pytest.raises(InvalidReplicationFactorError) as refused:
-        NewTopics(image, Random(0)).place(1, factor)
+        Placement(image, Random(0)).place(1, factor)
     assert str(refused.value) == f"Unable to replicate the partition {factor} time(s): {message}"

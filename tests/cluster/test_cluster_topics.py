@@ -16,10 +16,10 @@ from kafkalake.cluster.topic_changes import (
     change_topics,
     clear_eligible,
     create_topics,
-    delete_topic,
+    delete_topics,
     new_partitions,
 )
-from kafkalake.errors import InvalidReplicaAssignmentError, KafkaError, StaleBrokerEpochError, UnknownTopicIdError
+from kafkalake.errors import InvalidReplicaAssignmentError, KafkaError, StaleBrokerEpochError
 
 NEW = UUID(int=2)
 
@@ -43,22 +43,21 @@ def test_a_partition_without_an_active_replica_is_refused() -> None:
 
 def test_partitions_are_added_behind_the_others() -> None:
     image = cluster(partition(1, "12", "12"))
-    after = add_partitions(image, TOPIC, [(2,)], 8)
+    after = add_partitions(image, {TOPIC: new_partitions(image, [(2,)], first=1)}, 8)
     check_next(image, after)
     assert after.partitions[TOPIC] == (*image.partitions[TOPIC], PartitionRegistration(2, 0, (2,), (2,)))
     assert after.topics_version == 8
+    assert add_partitions(after, {}, 9) is after
     with pytest.raises(InvalidReplicaAssignmentError, match="partition 1 "):
-        add_partitions(image, TOPIC, [(9,)], 8)
+        new_partitions(image, [(9,)], first=1)
 
 
-def test_a_topic_is_deleted() -> None:
+def test_topics_are_deleted() -> None:
     image = cluster(partition(1, "12", "12"))
-    after = delete_topic(image, TOPIC, 9)
+    after = delete_topics(image, [TOPIC, NEW], 9)
     check_next(image, after)
     assert (after.partitions, after.topics_version) == ({}, 9)
-    for change in (lambda: delete_topic(after, TOPIC, 9), lambda: add_partitions(after, TOPIC, [(0,)], 9)):
-        with pytest.raises(UnknownTopicIdError):
-            change()
+    assert delete_topics(after, [TOPIC, NEW], 10) is after
 
 
 def test_eligible_replicas_are_cleared() -> None:

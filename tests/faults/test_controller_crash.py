@@ -137,7 +137,7 @@ def test_a_creation_is_whole_or_repeated(cluster: Brokers, step: str) -> None:
     cluster.check(f"created-{step}", f"after-{step}")
 
 
-@pytest.mark.parametrize("step", first_of(["topic-row-grown", "topic-row-altered"], 1))
+@pytest.mark.parametrize("step", first_of(["topic-rows-grown", "topic-rows-altered"], 1))
 def test_a_change_that_a_row_alone_has_is_finished_by_the_next_controller(cluster: Brokers, step: str) -> None:
     """New partitions have as many replicas as the others: `check` waits for them."""
     name = f"changed-{step}"
@@ -151,7 +151,7 @@ def test_a_change_that_a_row_alone_has_is_finished_by_the_next_controller(cluste
         incremental_configs=[ConfigEntry("retention.ms", "777", incremental_operation=AlterConfigOpType.SET)],
     )
     with suppress(KafkaException, TimeoutError):
-        if step == "topic-row-grown":
+        if step == "topic-rows-grown":
             admin.create_partitions([NewPartitions(name, 5)], operation_timeout=10, request_timeout=4)[name].result(6)
         else:
             admin.incremental_alter_configs([setting], request_timeout=4)[setting].result(6)
@@ -159,7 +159,7 @@ def test_a_change_that_a_row_alone_has_is_finished_by_the_next_controller(cluste
     cluster.restart_killed()
 
     def is_changed(number: int) -> bool:
-        if step == "topic-row-grown":
+        if step == "topic-rows-grown":
             return len(cluster.topics(number)[name].partitions) == 5
         asked = AdminClient({"bootstrap.servers": cluster.brokers[number].bootstrap_servers, "log_level": 0})
         return bool(asked.describe_configs([setting])[setting].result(10)["retention.ms"].value == "777")
@@ -169,7 +169,7 @@ def test_a_change_that_a_row_alone_has_is_finished_by_the_next_controller(cluste
     cluster.check(name)
 
 
-@pytest.mark.parametrize("step", first_of(["topic-row-deleted", "version-committed"], 1))
+@pytest.mark.parametrize("step", first_of(["topic-rows-deleted", "version-committed"], 1))
 def test_a_deletion_is_whole_or_repeated(cluster: Brokers, step: str) -> None:
     name = f"deleted-{step}"
     create(cluster, name)

@@ -247,7 +247,7 @@ def test_a_kill_between_a_topics_deletion_and_its_tombstones_leaves_no_offset_to
             assert rows(broker.lake)[0]["topic_id"] is not None
     broker.kill()
     store = DeltaMetadataStore(broker.lake, create=False)
-    store.delete_topic(next(row.topic_id for row in store.load_topics() if row.topic == "clicks"))
+    store.delete_topics([row.topic_id for row in store.load_topics() if row.topic == "clicks"])
     broker.start()
     with coordinator(broker, "etl") as client:
         create_topic(client, "clicks", 1)

@@ -107,7 +107,7 @@ def delete_topic(store: MetadataStore, name: str) -> None:
     """Delete the topic of a name, as long as there is one."""
     for row in store.load_topics():
         if row.topic == name:
-            store.delete_topic(row.topic_id)
+            store.delete_topics([row.topic_id])
 
 
 def commit_image(store: MetadataStore, number: int, topic_id: UUID) -> None:
@@ -441,7 +441,7 @@ def test_an_error_after_the_commit_was_written_is_no_error(lake: Path, monkeypat
     store = DeltaMetadataStore(lake)
     store.create_topics([topic_row("only")])
     failing_after(monkeypatch)
-    store.delete_topic("id-only")  # a commit that adds no file
+    store.delete_topics(["id-only"])  # a commit that adds no file
     assert store.load_topics() == []
     failing_after(monkeypatch, times=2)
     store.create_topics([topic_row("again")])

@@ -87,23 +87,23 @@ def test_a_topic_name_is_given_once(tested: StoreOfTest) -> None:
 def test_a_deleted_topic_is_gone_and_its_name_free(tested: StoreOfTest) -> None:
     tested.store.create_topics([topic_row("clicks", topic_id="first")])
     tested.store.create_topics([topic_row("views")])
-    tested.store.delete_topic("first")
+    tested.store.delete_topics(["first"])
     assert [row.topic for row in tested.store.load_topics()] == ["views"]
     tested.store.create_topics([topic_row("clicks", topic_id="second")])
     with pytest.raises(UnknownTopicOrPartitionError):
-        tested.store.delete_topic("first")  # of a broker that does not know yet that it is gone
+        tested.store.delete_topics(["first"])  # of a broker that does not know yet that it is gone
     assert [row.topic_id for row in tested.store.load_topics()] == ["second", "id-views"]
 
 
 def test_deleting_a_topic_that_is_not_there_is_an_error(tested: StoreOfTest) -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
-        tested.store.delete_topic("id-clicks")
+        tested.store.delete_topics(["id-clicks"])
 
 
 def test_an_altered_topic_has_the_new_partitions_and_settings(tested: StoreOfTest) -> None:
     tested.store.create_topics([topic_row("clicks", partitions=1, **{"retention.ms": "1"})])
     altered = topic_row("clicks", partitions=4, **{"segment.bytes": "2"})
-    tested.store.alter_topic(altered)
+    tested.store.alter_topics([altered])
     assert tested.store.load_topics() == [altered]
 
 
@@ -111,11 +111,11 @@ def test_a_topic_cannot_be_altered_wrongly(tested: StoreOfTest) -> None:
     row = topic_row("clicks", partitions=2)
     tested.store.create_topics([row])
     with pytest.raises(UnknownTopicOrPartitionError):
-        tested.store.alter_topic(topic_row("views"))
+        tested.store.alter_topics([topic_row("views")])
     with pytest.raises(InconsistentTopicIdError):
-        tested.store.alter_topic(topic_row("clicks", partitions=2, topic_id="another"))
+        tested.store.alter_topics([topic_row("clicks", partitions=2, topic_id="another")])
     with pytest.raises(InvalidPartitionsError, match="2 partitions, which cannot become 1"):
-        tested.store.alter_topic(topic_row("clicks", partitions=1))
+        tested.store.alter_topics([topic_row("clicks", partitions=1)])
     assert tested.store.load_topics() == [row]
 
 
@@ -124,9 +124,9 @@ def test_a_change_of_an_earlier_controller_epoch_is_refused(tested: StoreOfTest)
     store.create_topics([topic_row("clicks")])  # of a version before epochs were noted
     late: list[Callable[[int], None]] = [
         lambda epoch: store.create_topics([topic_row("views")], epoch),
-        lambda epoch: store.alter_topic(topic_row("clicks", partitions=9), epoch),
-        lambda epoch: store.delete_topic("id-clicks", epoch),
-        lambda epoch: store.delete_topic("id-of-none", epoch),
+        lambda epoch: store.alter_topics([topic_row("clicks", partitions=9)], epoch),
+        lambda epoch: store.delete_topics(["id-clicks"], epoch),
+        lambda epoch: store.delete_topics(["id-of-none"], epoch),
         store.claim_topics,
     ]
 
@@ -137,19 +137,19 @@ def test_a_change_of_an_earlier_controller_epoch_is_refused(tested: StoreOfTest)
                 change(epoch)
         assert store.load_topics() == rows
 
-    store.alter_topic(topic_row("clicks", partitions=2), 3)
+    store.alter_topics([topic_row("clicks", partitions=2)], 3)
     refuse(2)
     store.claim_topics(4)
     store.claim_topics(4)
     refuse(3)
     with pytest.raises(UnknownTopicOrPartitionError):
-        store.delete_topic("id-of-none", 5)  # what changes nothing claims nothing
+        store.delete_topics(["id-of-none"], 5)  # what changes nothing claims nothing
     store.maintain()
     refuse(3)
     for change in late[:3]:
         change(4)
     assert [row.topic for row in store.load_topics()] == ["views"]
-    store.alter_topic(topic_row("views", partitions=2))
+    store.alter_topics([topic_row("views", partitions=2)])
 
 
 # Brokers.

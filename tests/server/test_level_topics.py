@@ -123,15 +123,24 @@ def test_a_topic_of_a_delay_is_changed_with_its_target_alone(admin: AdminClient)
     assert topics(admin, "jobs") == {}
 
 
+def test_a_topic_is_deleted_in_one_request_with_those_of_its_delays(node: NodeInThread, admin: AdminClient) -> None:
+    """As by a client that deletes all topics that it is told of."""
+    names = ["all-delay-5s", "all", "all-delay-1m"]
+    create(admin, "all", 2, delay_levels="5s,1m,1h")
+    for deleting in admin.delete_topics(names).values():
+        deleting.result(TIMEOUT_S)
+    assert topics(admin, "all") == {}
+
+
 @pytest.mark.exhaustive
 def test_what_a_killed_controller_has_left_is_made_good(node: NodeInThread, admin: AdminClient) -> None:
     create(admin, "left", 2, delay_levels="5s,1m")
-    delete_topic = node.broker.topic_admin._delete
+    delete_topics = node.broker.topic_admin._delete
 
     async def lose(name: str) -> None:
         broker = node.broker
-        await delete_topic(broker.topics.topic(name))
-        broker.topic_admin.settle_soon()
+        await delete_topics([broker.topics.topic(name)])
+        broker.topic_admin.settler.settle_soon()
         await broker.topic_admin.wait()
 
     asyncio.run_coroutine_threadsafe(lose("left-delay-5s"), node.loop).result(TIMEOUT_S)
@@ -162,13 +171,13 @@ def test_topics_that_cannot_be_brought_together_are_tried_again_by_one_timer(nod
 
     async def is_settled() -> bool:
         await topic_admin.wait()
-        return topic_admin._settles_again is None
+        return not topic_admin.settler.is_to_come
 
     wait_until(lambda: asyncio.run_coroutine_threadsafe(is_settled(), node.loop).result(TIMEOUT_S), timeout_s=TIMEOUT_S)
 
     async def settle(times: int) -> None:
         for _ in range(times):
-            topic_admin.settle_soon()
+            topic_admin.settler.settle_soon()
         await topic_admin.wait()
 
     async def act() -> None:
@@ -178,7 +187,7 @@ def test_topics_that_cannot_be_brought_together_are_tried_again_by_one_timer(nod
     def run(work: Coroutine[object, object, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, node.loop).result(TIMEOUT_S)
 
-    with patch.object(topic_admin, "_later", lambda delay_ms, action: actions.append(action)):
+    with patch.object(topic_admin.settler, "_later", lambda delay_ms, action: actions.append(action)):
         with patch.object(topic_admin._controller, "change", AsyncMock(side_effect=failures)):
             run(settle(3))
             assert len(actions) == 1
@@ -187,6 +196,6 @@ def test_topics_that_cannot_be_brought_together_are_tried_again_by_one_timer(nod
             assert len(actions) == 3, "new failures do not wait as long as the ones before"
             run(settle(2))
         run(act())
-        assert topic_admin._settles_again is None
+        assert not topic_admin.settler.is_to_come
         actions[-2]()
     assert len(actions) == 3

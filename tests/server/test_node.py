@@ -297,7 +297,7 @@ def test_directories_of_no_topic_are_cleared_at_the_start(kafkalake_broker: Star
         produce(client, topic, batch([(None, b"old")]))
     broker.kill()
     (row,) = [each for each in store_of(broker.lake).load_topics() if each.topic == topic]
-    store_of(broker.lake).delete_topic(row.topic_id)
+    store_of(broker.lake).delete_topics([row.topic_id])
     broker.start()
     with WireClient(broker.bootstrap_servers) as client:
         create_topic(client, topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from kafkalake.broker.groups.offset_removal import OffsetRemoval
 from kafkalake.broker.partitions import scheduler
 from kafkalake.broker.partitions.isr_changes import IsrChanges
 from kafkalake.broker.partitions.log_directory import LogDirectory
-from kafkalake.broker.partitions.new_topic import NewTopic
+from kafkalake.broker.partitions.new_topic import MorePartitions, NewTopic
 from kafkalake.broker.partitions.rewritten_segments import RewrittenSegments
 from kafkalake.broker.partitions.topic_rows import overrides_as_text
 from kafkalake.broker.partitions.topics import Topic, Topics
@@ -208,7 +208,7 @@ def test_a_topic_is_served_exactly_where_delta_has_it(
 ) -> None:
     """The outcome of a commit is not known, once, and again: what is written to a topic is never gone at the next start."""
     lake = tmp_path / "lake"
-    monkeypatch.setattr("kafkalake.broker.admin.topic_admin._SETTLE_DELAY_MS_MAX", 250)
+    monkeypatch.setattr("kafkalake.broker.admin.topic_settler._DELAY_MS_MAX", 250)
 
     async def scenario() -> None:
         table = UnreliableTable(monkeypatch)
@@ -217,7 +217,7 @@ def test_a_topic_is_served_exactly_where_delta_has_it(
             admin = node.broker.topic_admin
 
             async def delete(topic: Topic) -> None:
-                await admin.delete(topic, timeout_ms=TIMEOUT_MS)
+                await admin.delete_all([topic], timeout_ms=TIMEOUT_MS)
 
             for _ in range(2):
                 await admin.create(NewTopic("kept"), timeout_ms=TIMEOUT_MS)
@@ -278,7 +278,7 @@ def test_a_topic_that_cannot_be_served_nor_deleted_takes_none_of_the_others_with
             assert not faults
             assert [isinstance(each, Creation) for each in (first, last)] == [True, True]
             assert served(node) == in_delta(tmp_path / "lake") == ["broken", "first", "last"]
-            await admin.delete(node.broker.topics.topic("broken"), timeout_ms=TIMEOUT_MS)
+            await admin.delete_all([node.broker.topics.topic("broken")], timeout_ms=TIMEOUT_MS)
             created = await admin.create(NewTopic("broken"), timeout_ms=TIMEOUT_MS)
             assert not created.replicas[0].is_offline
 
@@ -298,7 +298,7 @@ async def alter(node: Node, topic: Topic, **settings: str) -> None:
     """Give a topic these settings and no others."""
     assert node.broker is not None
     now = {name.replace("_", "."): value for name, value in settings.items()}
-    await node.broker.topic_admin.alter_config(topic, lambda before: now, changed_by="test", validate_only=False)
+    await node.broker.topic_admin.alter_configs({topic: lambda before: now}, changed_by="test", validate_only=False)
 
 
 def test_a_broker_that_is_alone_finishes_or_undoes_what_a_kill_has_left_in_one_table(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_broker_that_is_alone_finishes_or_undoes_what_a_kill_has_left_in_one_t
         for _ in range(2):
             store, kept = DeltaMetadataStore(lake, create=False), rows_of(lake)["kept"]
             store.create_topics([replace(kept, topic="new", topic_id=str(uuid4()))])
-            store.alter_topic(replace(kept, partitions=kept.partitions + 2))
+            store.alter_topics([replace(kept, partitions=kept.partitions + 2)])
             await restart(kept.partitions + 2)
 
     asyncio.run(scenario())
@@ -333,12 +333,12 @@ def test_a_change_of_a_topic_is_served_exactly_where_delta_has_it(
 ) -> None:
     """The outcome of a commit is not known, once, and again: more partitions, then other settings."""
     lake = tmp_path / "lake"
-    monkeypatch.setattr("kafkalake.broker.admin.topic_admin._SETTLE_DELAY_MS_MAX", 250)
+    monkeypatch.setattr("kafkalake.broker.admin.topic_settler._DELAY_MS_MAX", 250)
 
     async def scenario() -> None:
         table = UnreliableTable(monkeypatch)
 
-        async def fail(work: Awaitable[None]) -> None:
+        async def fail(work: Awaitable[object]) -> None:
             table.break_it(failures=failures, written=written)
             with suppress(KafkaStorageError):
                 await work
@@ -349,8 +349,9 @@ def test_a_change_of_a_topic_is_served_exactly_where_delta_has_it(
             admin = node.broker.topic_admin
             topic = await admin.create(NewTopic("kept"), timeout_ms=TIMEOUT_MS)
 
-            def add_one() -> Awaitable[None]:
-                return admin.add_partitions(topic, len(topic.registrations) + 1, None, timeout_ms=TIMEOUT_MS)
+            def add_one() -> Awaitable[object]:
+                more = MorePartitions(topic, len(topic.registrations) + 1)
+                return admin.add_partitions([more], timeout_ms=TIMEOUT_MS)
 
             for turn in range(2):
                 before = len(topic.registrations)
@@ -375,10 +376,9 @@ def test_replicas_that_are_named_for_partitions_are_checked_when_it_is_their_tur
             assert node.broker is not None
             admin = node.broker.topic_admin
             topic = await admin.create(NewTopic("grown"), timeout_ms=TIMEOUT_MS)
-            first, second = await asyncio.gather(
-                admin.add_partitions(topic, 3, None, timeout_ms=TIMEOUT_MS),
-                admin.add_partitions(topic, 4, [[0]] * 3, timeout_ms=TIMEOUT_MS),
-                return_exceptions=True,
+            (first,), (second,) = await asyncio.gather(
+                admin.add_partitions([MorePartitions(topic, 3)], timeout_ms=TIMEOUT_MS),
+                admin.add_partitions([MorePartitions(topic, 4, [[0]] * 3)], timeout_ms=TIMEOUT_MS),
             )
             assert first is None
             assert isinstance(second, InvalidReplicaAssignmentError)
@@ -392,7 +392,7 @@ def test_a_topic_whose_creation_has_yet_to_be_undone_is_not_said_to_exist(
 ) -> None:
     """A client would write to it, and find that it is gone."""
     lake = tmp_path / "lake"
-    create, delete = DeltaMetadataStore.create_topics, DeltaMetadataStore.delete_topic
+    create, delete = DeltaMetadataStore.create_topics, DeltaMetadataStore.delete_topics
     failing = {"create": True, "delete": True}
 
     def create_topics(store: DeltaMetadataStore, rows: Sequence[TopicRow], controller_epoch: int) -> None:
@@ -400,13 +400,13 @@ def test_a_topic_whose_creation_has_yet_to_be_undone_is_not_said_to_exist(
         if failing["create"]:
             raise KafkaStorageError("whether it was committed is not known")
 
-    def delete_topic(store: DeltaMetadataStore, topic_id: str, controller_epoch: int) -> None:
+    def delete_topics(store: DeltaMetadataStore, topic_ids: Collection[str], controller_epoch: int) -> None:
         if failing["delete"]:
             raise KafkaStorageError("nothing is committed")
-        delete(store, topic_id, controller_epoch)
+        delete(store, topic_ids, controller_epoch)
 
     monkeypatch.setattr(DeltaMetadataStore, "create_topics", create_topics)
-    monkeypatch.setattr(DeltaMetadataStore, "delete_topic", delete_topic)
+    monkeypatch.setattr(DeltaMetadataStore, "delete_topics", delete_topics)
 
     async def scenario() -> None:
         async with running(lake) as node:

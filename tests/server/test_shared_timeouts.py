@@ -13,7 +13,7 @@ import pytest
 from contract.wire_client import WireClient, create_topic
 from node_in_thread import NodeInThread
 
-from kafkalake.errors import RequestTimedOutError
+from kafkalake.errors import RequestTimedOutError, UnknownTopicOrPartitionError
 
 pytestmark = pytest.mark.process
 
@@ -73,3 +73,22 @@ def test_a_reassignment_waits_as_long_as_it_asked_to(broker: NodeInThread) -> No
     assert answer.error_code == RequestTimedOutError.code
     assert [each.error_code for each in answer.responses[0].partitions] == [RequestTimedOutError.code]
     assert broker.broker.cluster.version == version
+
+
+def test_the_topics_of_a_request_are_changed_together(broker: NodeInThread) -> None:
+    """In one version of the cluster, however many they are. Those that are refused take no others with them."""
+    image = broker.broker.cluster
+    with WireClient(broker.servers) as client:
+        version, asked, results = CHANGES["CreatePartitions"]
+        wanted = [{"name": "none", "count": 2, "assignments": None}, *asked["topics"]]
+        answer = client.call("CreatePartitions", version, timeout=60_000, validate_only=False, topics=wanted)
+        assert [each.error_code for each in getattr(answer, results)] == [UnknownTopicOrPartitionError.code, *[0] * 20]
+        assert {len(broker.broker.topics.topic(name).registrations) for name in TOPICS} == {2}
+        grown = broker.broker.cluster
+        assert grown.topics_version == image.topics_version + 1
+        version, asked, results = CHANGES["DeleteTopics"]
+        deleted = [{"name": "none", "topic_id": None}, *asked["topics"]]
+        answer = client.call("DeleteTopics", version, timeout=60_000, topics=deleted)
+    assert [each.error_code for each in getattr(answer, results)] == [UnknownTopicOrPartitionError.code, *[0] * 20]
+    assert not any(name in broker.broker.topics for name in TOPICS)
+    assert broker.broker.cluster.topics_version == grown.topics_version + 1

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from random import Random
 from types import SimpleNamespace
@@ -207,10 +207,9 @@ class SimulatedStore(MemoryMetadataStore):
         names = ",".join(row.topic for row in rows)
         self._commits(f"create {names}", lambda: super(SimulatedStore, self).create_topics(rows, controller_epoch))
 
-    def delete_topic(self, topic_id: str, controller_epoch: int | None = None) -> None:
-        self._commits(
-            f"delete {topic_id}", lambda: super(SimulatedStore, self).delete_topic(topic_id, controller_epoch)
-        )
+    def delete_topics(self, topic_ids: Collection[str], controller_epoch: int | None = None) -> None:
+        ids = ",".join(topic_ids)
+        self._commits(f"delete {ids}", lambda: super(SimulatedStore, self).delete_topics(topic_ids, controller_epoch))
 
     def publish(self, state: PublishedState) -> int:
         return int(self._commits(f"publish {state.version}", lambda: super(SimulatedStore, self).publish(state)))

@@ -56,7 +56,7 @@ def alter(lake: Path, topic: str, **config: str) -> None:
     store = DeltaMetadataStore(lake, create=False)
     row = next(row for row in store.load_topics() if row.topic == topic)
     changed = type(row)(row.topic, row.topic_id, row.partitions, config, row.created_at_ms)
-    store.alter_topic(changed)
+    store.alter_topics([changed])
 
 
 def values(lake: Path, topic: str) -> list[int]:

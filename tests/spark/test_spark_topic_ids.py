@@ -92,7 +92,7 @@ def test_a_directory_without_an_id_is_one_of_the_first_version(lake: WrittenLake
 def test_a_directory_of_another_topic_is_not_this_ones(lake: WrittenLake) -> None:
     fill(lake, "old", 3)
     # As between the deletion in Delta and the directory's, with a broker that was killed between them.
-    lake.store.delete_topic(lake.topics["clicks"].topic_id)
+    lake.store.delete_topics([lake.topics["clicks"].topic_id])
     row = replace(lake.topics["clicks"], topic_id=str(UUID(int=7)))
     lake.store.create_topics([row])
     (snapshot,) = begin_read(options(lake)).partitions

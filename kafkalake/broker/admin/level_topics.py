@@ -7,10 +7,10 @@ begins: so what a controller that was killed has left is made good by the next o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from kafkalake.broker.partitions.new_topic import NewTopic
+from kafkalake.broker.partitions.new_topic import MorePartitions, NewTopic
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.config.delay_levels import level_topic, parse_levels
 from kafkalake.config.setting import Value
@@ -23,7 +23,7 @@ class LevelChanges(NamedTuple):
     """Topics to be created, those with too few partitions and how many they shall have, and those to be deleted."""
 
     missing: list[NewTopic]
-    small: list[tuple[Topic, int]]
+    small: list[MorePartitions]
     gone: list[Topic]
 
 
@@ -41,7 +41,7 @@ def level_changes(topics: Topics) -> LevelChanges:
                 factor = len(topic.registrations[0].replicas)
                 changes.missing.append(NewTopic(name, partitions, factor, config=config, is_level=True))
             elif found is not None and is_level_of(found, topic.name) and len(found.registrations) < partitions:
-                changes.small.append((found, partitions))
+                changes.small.append(MorePartitions(found, partitions))
     return changes
 
 
@@ -74,6 +74,6 @@ def check_own_settings(before: Mapping[str, Value], after: Mapping[str, Value | 
             raise InvalidConfigError(f"{name} is set by the broker alone: set {LEVELS} of the topic to deliver to.")
 
 
-def wants_levels(configs: Iterable[Mapping[str, str | None] | None]) -> bool:
-    """Return whether settings of one of several topics ask for topics of delays."""
-    return any(config and config.get(LEVELS) for config in configs)
+def wants_levels(config: Mapping[str, str | None] | None) -> bool:
+    """Return whether settings of a topic ask for topics of delays."""
+    return bool(config and config.get(LEVELS))

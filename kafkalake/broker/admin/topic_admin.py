@@ -11,12 +11,12 @@ or before the next change.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 from kafkalake.broker.admin import level_topics
 from kafkalake.broker.admin.changes_in_turn import ChangesInTurn
+from kafkalake.broker.admin.config_admin import Change
 from kafkalake.broker.admin.topic_creation import Count, Creation, make_creations, no_quota, place_all, run_in_turns
 from kafkalake.broker.admin.topic_plans import (
     TopicPlan,
@@ -25,21 +25,20 @@ from kafkalake.broker.admin.topic_plans import (
     check_not_protected,
     parse_overrides,
 )
-from kafkalake.broker.admin.topic_tables import TopicTables, is_resized
+from kafkalake.broker.admin.topic_settler import TopicSettler
+from kafkalake.broker.admin.topic_tables import Growth, TopicTables
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.controller.steps import ControllerStep, Reach
-from kafkalake.broker.partitions.new_topic import NewTopic
+from kafkalake.broker.partitions.new_topic import MorePartitions, NewTopic
 from kafkalake.broker.partitions.token_bucket import TokenBucket
-from kafkalake.broker.partitions.topic_rows import overrides_as_text, topic_row
+from kafkalake.broker.partitions.topic_rows import topic_row
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.election import Election
 from kafkalake.cluster.image import ClusterImage
-from kafkalake.cluster.placement import NewTopics
+from kafkalake.cluster.placement import Placement
 from kafkalake.cluster.topic_changes import create_topics
-from kafkalake.config.layers import Settings, changed_values
-from kafkalake.config.setting import Value
+from kafkalake.config.layers import Settings
 from kafkalake.errors import (
-    InvalidPartitionsError,
     KafkaError,
     KafkaStorageError,
     LeaderNotAvailableError,
@@ -49,13 +48,10 @@ from kafkalake.errors import (
 )
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
-from kafkalake.run_blocking import RunBlocking
+from kafkalake.run_blocking import RunBlocking, iterate_in_turns
 from kafkalake.world import World
 
 logger = logging.getLogger(__name__)
-
-_SETTLE_DELAY_MS = 250
-_SETTLE_DELAY_MS_MAX = 30_000
 
 
 class TopicAdmin:
@@ -84,16 +80,15 @@ class TopicAdmin:
         self._create_elsewhere = create_elsewhere
         self._world = world
         self._settings = settings
-        self._later = later
         self._tables = TopicTables(store, controller, topics, settings, run_blocking, world, reach)
         self._reach = reach
         self._auto_created = TokenBucket(
             world.clock, lambda: settings().broker.auto_create_topics_partitions_per_second
         )
         self._changes = ChangesInTurn(lambda: controller.is_active)
-        self._is_settling = False
-        self._settles_again: list[int] | None = None
-        """The pause in ms before the next call of `settle`, if one is to come."""
+        self.settler = TopicSettler(
+            self._tables, self._changes, lambda: controller.is_active, self._follow_levels, later
+        )
         self.wait = self._changes.wait
         """Wait until no change is in progress."""
 
@@ -151,54 +146,50 @@ class TopicAdmin:
         self.admit_auto_creation(new.name)
         return await self._create(new, count)
 
-    async def delete(self, topic: Topic, *, timeout_ms: int, count: Count = no_quota) -> None:
-        """Delete a topic and its records.
+    async def delete_all(
+        self, topics: Sequence[Topic], *, timeout_ms: int, count: Count = no_quota
+    ) -> list[KafkaError | None]:
+        """Delete topics and their records in one commit. Return the errors of those that are not deleted, None for the others.
 
-        Raise `InvalidTopicError` if it is internal, `PolicyViolationError` if it is protected, `RequestTimedOutError` if the commit
-        takes longer than `timeout_ms`, `KafkaStorageError` if it fails.
+        They are `InvalidTopicError` if a topic is internal, or another's, `PolicyViolationError` if it is protected, and those of
+        `count`. Raise `RequestTimedOutError` if the commit takes longer than `timeout_ms`, `KafkaStorageError` if it fails.
         """
-        check_not_internal(topic.name)
-        level_topics.check_not_level(self._topics, topic)
-        await self._changes.finish(self._delete_with_levels(topic, count), timeout_ms)
+        return await self._changes.finish(self._delete_all(topics, count), timeout_ms) if topics else []
 
     async def add_partitions(
         self,
-        topic: Topic,
-        count: int,
-        assignments: Sequence[Sequence[int]] | None,
+        wanted: Sequence[MorePartitions],
         *,
         timeout_ms: int,
         validate_only: bool = False,
-        count_new: Count = no_quota,
-    ) -> None:
-        """Increase a topic's partitions to `count`. Raise `InvalidTopicError` if the topic is internal, otherwise as `create`."""
+        count: Count = no_quota,
+    ) -> list[KafkaError | None]:
+        """Add partitions to topics in one commit. Return the errors of those that do not get them, None for the others.
+
+        They are `InvalidTopicError` if a topic is internal, otherwise as of `create`. Raise as `delete_all`.
+        """
+        if not wanted:
+            return []
         if validate_only:
             await self._controller.confirm()  # a deposed controller has the partitions of before
-            self.plans.check_more(topic, count, assignments)
-            count_new(count - len(topic.registrations))
-        else:
-            await self._changes.finish(self._check_and_add(topic, count, assignments, count_new), timeout_ms)
+            return await self._check_all_more(wanted, count)
+        return await self._changes.finish(self._check_and_add(wanted, count), timeout_ms)
 
-    async def alter_config(
-        self,
-        topic: Topic,
-        change: Callable[[dict[str, str]], Mapping[str, str | None]],
-        *,
-        changed_by: str,
-        validate_only: bool,
-    ) -> None:
-        """Apply `change` to a topic's current settings. `changed_by` is for the log.
+    async def alter_configs(
+        self, changes: Mapping[Topic, Change], *, changed_by: str, validate_only: bool
+    ) -> dict[Topic, KafkaError]:
+        """Change topics' current settings in one commit. Return the errors of those that are not changed. `changed_by` is logged.
 
-        Raise `InvalidConfigError` if a setting is not valid, `RequestTimedOutError` if the commit takes longer than the broker's
-        request timeout, `KafkaStorageError` if it fails.
+        They are `InvalidConfigError` if a setting is not valid, `UnknownTopicOrPartitionError`. Raise `RequestTimedOutError` if the
+        commit takes longer than the broker's request timeout, `KafkaStorageError` if it fails.
         """
+        if not changes:
+            return {}
         if validate_only:
             await self._controller.confirm()  # a deposed controller has the settings of before
-            self.plans.check_settings(topic, parse_overrides(change(overrides_as_text(topic.overrides))))
-        else:
-            timeout_ms = self._settings().broker.request_timeout_ms
-            work = self._alter_config(topic, lambda now: parse_overrides(change(now)), changed_by)
-            await self._changes.finish(work, timeout_ms)
+            return (await run_in_turns(self.plans.plan_alterations(changes))).refused
+        timeout_ms = self._settings().broker.request_timeout_ms
+        return await self._changes.finish(self._alter_configs(changes, changed_by), timeout_ms)
 
     def _new_topic(self, new: NewTopic) -> Topic:
         overrides = parse_overrides(new.config or {})
@@ -230,25 +221,33 @@ class TopicAdmin:
         creations = [each for each in made if not isinstance(each, KafkaError)]
         if creations:
             found |= await self._commit_all(creations)
-        if level_topics.wants_levels(new.config for new in wanted):
-            await self._follow_levels()
+        created = [new for new in wanted if not isinstance(found[new.name], KafkaError)]
+        found |= await self._follow_changed(new.name for new in created if level_topics.wants_levels(new.config))
         return [found[new.name] for new in wanted]
+
+    async def _follow_changed(self, names: Iterable[str]) -> dict[str, KafkaError]:
+        """Follow topics of these names, which have levels and have changed. Return why that failed, for each of them."""
+        changed = list(names)
+        try:
+            if changed:
+                await self._follow_levels()
+            return {}
+        except KafkaError as error:
+            return dict.fromkeys(changed, as_value(error))
 
     async def _follow_levels(self) -> None:
         """Create, extend and delete topics of delays, as the settings of the others ask. Raise `KafkaError`."""
         changes = level_topics.level_changes(self._topics)
-        for topic in changes.gone:
-            await self._delete(topic)
-        for topic, count in changes.small:
-            await self._add_partitions(topic, count, None)
+        if changes.gone:
+            await self._delete(changes.gone)
+        if changes.small:
+            more = sum(each.partitions - len(each.topic.registrations) for each in changes.small)
+            self.plans.check_room(changes.small[0].topic.name, more)
+            for refused in (await self._add_partitions(changes.small)).values():
+                raise refused
         for created in await self._create_all(changes.missing) if changes.missing else ():
             if isinstance(created, KafkaError):
                 raise created
-
-    async def _delete_with_levels(self, topic: Topic, count: Count) -> None:
-        await self._delete(topic, count)
-        if topic.config.delay_levels:
-            await self._follow_levels()
 
     async def _commit_all(self, creations: Sequence[Creation]) -> dict[str, Creation | KafkaError]:
         """Commit the rows, then the version of the cluster. Return each topic's outcome by its name."""
@@ -258,15 +257,15 @@ class TopicAdmin:
         def create(image: ClusterImage) -> ClusterImage:
             if image.controller_epoch != epoch:  # a controller in between may have removed the rows
                 raise NotControllerError()
-            placed = place_all(image, creations, NewTopics(image, self._world.random), refused)
+            placed = place_all(image, creations, Placement(image, self._world.random), refused)
             return create_topics(image, placed, image.topics_version + 1) if placed else image
 
-        async with self._change_both():
+        async with self.settler.change_both():
             epoch = await self._add_rows(rows)
             self._reach(ControllerStep.ROWS_ADDED)
             await self._controller.change(create, rows)
         if refused:
-            await self.settle()
+            await self.settler.settle()
         served = {each.topic.name: each for each in creations if each.topic.name not in refused}
         return {**refused, **{name: await self._served(each) for name, each in served.items()}}
 
@@ -279,7 +278,7 @@ class TopicAdmin:
         offline = [each.name for each in topic.replicas.values() if each.is_offline]
         if offline:
             try:
-                await self._delete(topic)
+                await self._delete([topic])
             except KafkaError as error:
                 logger.warning("topic without a log not deleted topic=%s error=%s", topic.name, error)
             return KafkaStorageError(f"the log of {offline[0]} could not be opened")
@@ -291,107 +290,94 @@ class TopicAdmin:
         try:
             return await self._tables.change_rows(lambda store, epoch: store.create_topics(rows, epoch))
         except TopicAlreadyExistsError:
-            await self.settle()
+            await self.settler.settle()
             return await self._tables.change_rows(lambda store, epoch: store.create_topics(rows, epoch))
 
-    async def _delete(self, topic: Topic, count: Count = no_quota) -> None:
-        if self._topics.find(topic.name) is not topic:
-            return
-        check_not_protected(topic)  # only now: it may have waited for a change of its settings
-        count(len(topic.registrations))
-        async with self._change_both(lambda: self._topics.find(topic.name) is not topic):
-            await self._tables.delete(topic.topic_id)
+    async def _delete_all(self, topics: Sequence[Topic], count: Count) -> list[KafkaError | None]:
+        """Delete topics, and those of their delays. They are checked now: they may have waited for a change of their settings."""
+        refused: dict[str, KafkaError] = {}
+        deleted: dict[str, Topic] = {}
+        targets_first = sorted(topics, key=lambda topic: topic.config.delay_level is not None)
+        async for topic in iterate_in_turns(targets_first, self._world.clock.monotonic_ns):
+            if not self._is_served(topic):
+                continue
+            try:
+                check_not_internal(topic.name)
+                if topic.config.delay_target not in deleted:
+                    level_topics.check_not_level(self._topics, topic)
+                check_not_protected(topic)
+                count(len(topic.registrations))
+                deleted[topic.name] = topic
+            except KafkaError as error:
+                refused[topic.name] = as_value(error)
+        if deleted:
+            await self._delete(deleted.values())
+        failed = await self._follow_changed(name for name, topic in deleted.items() if topic.config.delay_levels)
+        failed |= refused
+        return [failed.get(topic.name) for topic in topics]
 
-    @contextlib.asynccontextmanager
-    async def _change_both(self, is_done: Callable[[], bool] = lambda: False) -> AsyncIterator[None]:
-        """Have both tables changed. If that fails they are brought together; the error is raised unless the change `is_done` then.
+    async def _delete(self, topics: Collection[Topic]) -> None:
+        async with self.settler.change_both(lambda: not any(map(self._is_served, topics))):
+            await self._tables.delete([topic.topic_id for topic in topics])
 
-        Raise `KafkaStorageError` too where a change before has yet to be finished or undone.
-        """
-        try:
-            with self._tables.changing():
-                yield
-        except NotControllerError:
-            raise  # the next controller brings them together
-        except KafkaError as error:
-            await self.settle()
-            if is_done():
-                return
-            if isinstance(error, TopicAlreadyExistsError | InvalidPartitionsError):  # in `topics`, not in the cluster
-                raise KafkaStorageError(f"an earlier change has yet to be finished or undone: {error}") from error
-            raise
+    def _is_served(self, topic: Topic) -> bool:
+        return self._topics.find(topic.name) is topic
 
-    def settle_soon(self) -> None:
-        """Bring `topics` and the cluster together: the controller before this one may have been killed."""
-        self._changes.begin(self.settle())
+    async def _check_all_more(self, wanted: Sequence[MorePartitions], count: Count) -> list[KafkaError | None]:
+        checked = await run_in_turns(self.plans.check_all_more(wanted))
+        for number, (more, refused) in enumerate(zip(wanted, checked, strict=True)):
+            try:
+                if refused is None:
+                    count(more.partitions - len(more.topic.registrations))
+            except KafkaError as error:
+                checked[number] = as_value(error)
+        return checked
 
-    async def settle(self, delay_ms: int = _SETTLE_DELAY_MS) -> None:
-        """Bring `topics` and the cluster together after a change with an unknown outcome, or later while Delta cannot be used.
-
-        A topic in Delta but not in the cluster is removed from Delta, because its creation was not acknowledged. A topic in the
-        cluster but not in Delta is deleted, because its records would be lost at the next start.
-        """
-        if self._is_settling or not self._controller.is_active:
-            return
-        self._is_settling = True
-        try:
-            is_whole = await self._tables.bring_together()
-            await self._follow_levels()
-            self._settles_again = None
-            if not is_whole:
-                self._settle_later(delay_ms)
-        except Exception as error:
-            logger.warning("topics not brought together error=%r", error)
-            self._settle_later(delay_ms)
-        finally:
-            self._is_settling = False
-
-    def _settle_later(self, delay_ms: int) -> None:
-        if self._settles_again is not None and self._settles_again[0] <= delay_ms:
-            return
-        again = self._settles_again = [delay_ms]
-
-        def settle_again() -> None:
-            if self._settles_again is again:  # else they are together since, or a new failure has its own pause
-                self._settles_again = None
-                self._changes.begin(self.settle(min(2 * delay_ms, _SETTLE_DELAY_MS_MAX)))
-
-        self._later(delay_ms, settle_again)
-
-    async def _check_and_add(
-        self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None, count_new: Count
-    ) -> None:
+    async def _check_and_add(self, wanted: Sequence[MorePartitions], count: Count) -> list[KafkaError | None]:
         await self._tables.require_together()
-        self.plans.check_more(topic, count, assignments)
-        count_new(count - len(topic.registrations))
-        await self._add_partitions(topic, count, assignments)
+        checked = await self._check_all_more(wanted, count)
+        added = [more for more, refused in zip(wanted, checked, strict=True) if refused is None]
+        failed = await self._add_partitions(added) if added else {}
+        return [refused or failed.get(more.topic.name) for more, refused in zip(wanted, checked, strict=True)]
 
-    async def _add_partitions(self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
-        self.plans.check_room(topic.name, count - len(topic.registrations))
-        async with self._change_both(lambda: assignments is None and len(topic.registrations) == count):
-            await self._tables.grow(topic_row(topic, count), assignments)
-        logger.info("partitions added topic=%s partitions=%d", topic.name, count)
-        if topic.config.delay_levels:
-            await self._follow_levels()
+    async def _add_partitions(self, wanted: Sequence[MorePartitions]) -> dict[str, KafkaError]:
+        """Add partitions and follow topics of delays. Return by name why topics have not got them."""
 
-    async def _alter_config(
-        self, topic: Topic, change: Callable[[dict[str, str]], dict[str, Value]], changed_by: str
-    ) -> None:
+        def is_done(more: MorePartitions) -> bool:
+            return more.assignments is None and len(more.topic.registrations) == more.partitions
+
+        refused: dict[str, KafkaError] = {}
+        async with self.settler.change_both(lambda: all(map(is_done, wanted))):
+            grown = [Growth(topic_row(topic, count), assignments) for topic, count, assignments in wanted]
+            refused = await self._tables.grow(grown)
+        if refused:
+            await self.settler.settle()
+        failed = {
+            more.topic.name: refused[more.topic.name]
+            for more in wanted
+            if more.topic.name in refused and not is_done(more)
+        }
+        added = [more for more in wanted if more.topic.name not in failed]
+        for topic, count, _ in added:
+            logger.info("partitions added topic=%s partitions=%d", topic.name, count)
+        return failed | await self._follow_changed(more.topic.name for more in added if more.topic.config.delay_levels)
+
+    async def _alter_configs(self, changes: Mapping[Topic, Change], changed_by: str) -> dict[Topic, KafkaError]:
         await self._tables.require_together()  # a deposed controller has the settings of before
-        overrides = change(overrides_as_text(topic.overrides))
-        if overrides == topic.overrides:
-            return
-        self.plans.check_settings(topic, overrides)
-        settings = self._settings()
-        changes = changed_values(settings.describe_topic(topic.overrides), settings.describe_topic(overrides))
-        row = topic_row(topic, len(topic.registrations), overrides)
-        async with self._change_both(lambda: topic.overrides == overrides):
-            await self._tables.alter(row, [topic.topic_id] if is_resized(topic, overrides, settings) else [])
-        if topic.election_rules.is_unclean_allowed:
-            await self._controller.elect_leaders(topic.leaderless, Election.UNCLEAN)
-        for name, old, new in changes:
-            logger.info(
-                "topic setting changed topic=%s name=%s old=%s new=%s by=%s", topic.name, name, old, new, changed_by
-            )
-        if any(name == level_topics.LEVELS for name, _, _ in changes):
-            await self._follow_levels()
+        planned = await run_in_turns(self.plans.plan_alterations(changes))
+        altered = planned.altered
+        if not altered:
+            return planned.refused
+        async with self.settler.change_both(lambda: all(each.is_done for each in altered)):
+            resized = [each.topic.topic_id for each in altered if each.is_resized]
+            await self._tables.alter([each.row for each in altered], resized)
+        unclean = [each.topic for each in altered if each.topic.election_rules.is_unclean_allowed]
+        if leaderless := [partition for topic in unclean for partition in topic.leaderless]:
+            await self._controller.elect_leaders(leaderless, Election.UNCLEAN)
+        for topic, _, of_topic, _ in altered:
+            for name, old, new in of_topic:
+                logger.info(
+                    "topic setting changed topic=%s name=%s old=%s new=%s by=%s", topic.name, name, old, new, changed_by
+                )
+        failed = await self._follow_changed(each.topic.name for each in altered if each.changes_levels)
+        return planned.refused | {each.topic: failed[each.topic.name] for each in altered if each.topic.name in failed}

@@ -11,7 +11,7 @@ from kafkalake.broker.admin.topic_plans import TopicPlan
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.cluster.image import ClusterImage, PartitionRegistration
-from kafkalake.cluster.placement import NewTopics
+from kafkalake.cluster.placement import Placement
 from kafkalake.cluster.topic_changes import new_partitions
 from kafkalake.errors import (
     InvalidReplicaAssignmentError,
@@ -41,7 +41,7 @@ class Creation(NamedTuple):
 
 
 def place_all(
-    image: ClusterImage, creations: Iterable[Creation], placing: NewTopics, refused: dict[str, KafkaError]
+    image: ClusterImage, creations: Iterable[Creation], placing: Placement, refused: dict[str, KafkaError]
 ) -> dict[UUID, tuple[PartitionRegistration, ...]]:
     """Return the partitions of new topics by their ids. `refused` gets those for which there are no brokers any more, by name."""
     placed = {}

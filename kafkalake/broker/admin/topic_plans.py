@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from kafkalake.broker.admin.config_admin import Change
 from kafkalake.broker.admin.level_topics import LEVELS, check_not_level, check_own_settings, is_level_of, level_names
-from kafkalake.broker.partitions.new_topic import NewTopic
+from kafkalake.broker.partitions.new_topic import MorePartitions, NewTopic
+from kafkalake.broker.partitions.topic_rows import overrides_as_text, topic_row
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.cluster.placement import check_factor, factor_of
 from kafkalake.cluster.topic_changes import Assignment, new_partitions
 from kafkalake.config.delay_levels import check_delays
-from kafkalake.config.layers import Settings
+from kafkalake.config.layers import Settings, changed_values
 from kafkalake.config.setting import Value
 from kafkalake.config.setting_texts import check_length
 from kafkalake.config.topic_values import check_values
@@ -28,9 +30,11 @@ from kafkalake.errors import (
     KafkaError,
     PolicyViolationError,
     TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
     as_value,
 )
 from kafkalake.internal_topics import INTERNAL
+from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.topic_names import check_topic_name, collision_key
 
 _DELAY_MAX_MS = int(str(TOPIC_SETTINGS["delay.max.ms"].default))
@@ -44,6 +48,40 @@ class TopicPlan(NamedTuple):
     partitions: int
     replication_factor: int
     assignment: Assignment | None
+
+
+class Alteration(NamedTuple):
+    """New settings of a topic. changes: name, value before and after of those that are different in effect.
+
+    is_resized: whether it has another `min.insync.replicas`.
+    """
+
+    topic: Topic
+    overrides: dict[str, Value]
+    changes: list[tuple[str, str | None, str | None]]
+    is_resized: bool
+
+    @property
+    def row(self) -> TopicRow:
+        """The topic's row with them."""
+        return topic_row(self.topic, len(self.topic.registrations), self.overrides)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the topic has them."""
+        return self.topic.overrides == self.overrides
+
+    @property
+    def changes_levels(self) -> bool:
+        """Whether there are other topics of delays with them."""
+        return any(name == LEVELS for name, _, _ in self.changes)
+
+
+class Alterations(NamedTuple):
+    """What changes of topics' settings make of them. A topic that stays as it is, is in neither."""
+
+    altered: list[Alteration]
+    refused: dict[Topic, KafkaError]
 
 
 class TopicPlans:
@@ -104,7 +142,32 @@ class TopicPlans:
             if other is not None and not (other == name and known is not None and is_level_of(known, target)):
                 raise InvalidConfigError(f"{LEVELS}: there would be a topic '{name}', and '{other}' exists already.")
 
-    def check_settings(self, topic: Topic, overrides: Mapping[str, Value]) -> None:
+    def plan_alterations(self, changes: Mapping[Topic, Change]) -> Generator[None, None, Alterations]:
+        """Return what changes of topics' settings make of them, in turns."""
+        planned = Alterations([], {})
+        for topic, change in changes.items():
+            yield
+            try:
+                self._check_served(topic)
+                overrides = parse_overrides(change(overrides_as_text(topic.overrides)))
+                self._check_settings(topic, overrides)
+            except KafkaError as error:
+                planned.refused[topic] = as_value(error)
+                continue
+            if overrides != topic.overrides:
+                settings = self._settings()
+                before, after = settings.describe_topic(topic.overrides), settings.describe_topic(overrides)
+                planned.altered.append(
+                    Alteration(topic, overrides, changed_values(before, after), is_resized(topic, overrides, settings))
+                )
+        return planned
+
+    def _check_served(self, topic: Topic) -> None:
+        """Raise `UnknownTopicOrPartitionError` if a topic has been deleted since it was looked up."""
+        if self._topics.find(topic.name) is not topic:
+            raise UnknownTopicOrPartitionError()
+
+    def _check_settings(self, topic: Topic, overrides: Mapping[str, Value]) -> None:
         """Raise `InvalidConfigError` if these settings would change those of the broker alone, or ask for names that are taken."""
         check_own_settings(topic.overrides, overrides)
         self.check_levels(topic.name, level_names(topic.name, str(overrides.get(LEVELS) or "")))
@@ -132,8 +195,22 @@ class TopicPlans:
             most = self._settings().broker.max_partitions
             raise PolicyViolationError(f"The broker would have more than {most} partitions (max.partitions).")
 
-    def check_more(self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
-        """Raise as `TopicAdmin.add_partitions` if the topic may not have `count` partitions."""
+    def check_all_more(self, wanted: Iterable[MorePartitions]) -> Generator[None, None, list[KafkaError | None]]:
+        """Return for each topic that gets more partitions, together with the others, why it may not, or None. In turns."""
+        checked: list[KafkaError | None] = []
+        room = self._room()
+        for more in wanted:
+            yield
+            try:
+                room -= self._check_more(*more, room)
+                checked.append(None)
+            except KafkaError as error:
+                checked.append(as_value(error))
+        return checked
+
+    def _check_more(self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None, room: int) -> int:
+        """Return how many partitions there are more, with those of topics of delays. Raise if the topic may not have `count`."""
+        self._check_served(topic)
         check_not_internal(topic.name)
         check_not_level(self._topics, topic)
         have = len(topic.registrations)
@@ -157,7 +234,9 @@ class TopicPlans:
             new_partitions(self._topics.image, assignments, first=have)
         else:
             check_factor(self._topics.image, factor_of(topic.registrations))
-        self.check_room(topic.name, (count - have) * (1 + len(level_names(topic.name, topic.config.delay_levels))))
+        more = (count - have) * (1 + len(level_names(topic.name, topic.config.delay_levels)))
+        self._check_room(topic.name, more, room)
+        return more
 
     def _plan_assigned(self, new: NewTopic) -> TopicPlan:
         if new.partitions != -1:
@@ -199,6 +278,11 @@ class TopicPlans:
 def _levels(new: NewTopic) -> list[str]:
     """Return the names of the topics of delays of a new topic whose settings are valid."""
     return level_names(new.name, (new.config or {}).get(LEVELS) or "")
+
+
+def is_resized(topic: Topic, overrides: Mapping[str, Value], settings: Settings) -> bool:
+    """Return whether a topic has another `min.insync.replicas` with these settings of its own."""
+    return settings.topic(overrides).min_insync_replicas != topic.config.min_insync_replicas
 
 
 def check_assignments(assignments: Iterable[Sequence[int]], brokers: Container[int], factor: int | None = None) -> None:

@@ -9,26 +9,35 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
+from kafkalake.broker.admin.topic_plans import is_resized
 from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.controller.steps import ControllerStep, Reach
 from kafkalake.broker.partitions.topic_rows import overrides_as_text
-from kafkalake.broker.partitions.topics import Topic, Topics
+from kafkalake.broker.partitions.topics import Topics
 from kafkalake.cluster.image import ClusterImage, decide_together
-from kafkalake.cluster.placement import factor_of, place
-from kafkalake.cluster.topic_changes import add_partitions, change_topics, clear_eligible, delete_topic
+from kafkalake.cluster.placement import Placement, factor_of
+from kafkalake.cluster.topic_changes import (
+    add_partitions,
+    change_topics,
+    clear_eligible,
+    delete_topics,
+    new_partitions,
+)
 from kafkalake.config.layers import Settings
-from kafkalake.config.setting import Value
 from kafkalake.config.stored import parse_stored_overrides
 from kafkalake.errors import (
+    InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     KafkaError,
     KafkaStorageError,
     NotControllerError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
+    as_value,
 )
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
@@ -36,6 +45,13 @@ from kafkalake.run_blocking import RunBlocking
 from kafkalake.world import World
 
 logger = logging.getLogger(__name__)
+
+
+class Growth(NamedTuple):
+    """The new row of a topic that gets more partitions. assignments: the replicas of the last ones, or None to place them."""
+
+    row: TopicRow
+    assignments: Sequence[Sequence[int]] | None = None
 
 
 class TopicTables:
@@ -77,27 +93,33 @@ class TopicTables:
         await self._run_blocking(partial(change, self._store, confirmed.controller_epoch))
         return confirmed.controller_epoch
 
-    async def delete(self, topic_id: uuid.UUID) -> None:
-        """Delete a topic, or finish an interrupted deletion. Raise as `change_rows` and `Controller.change`."""
-        with contextlib.suppress(UnknownTopicOrPartitionError):  # an interrupted deletion has removed the row
-            await self.change_rows(lambda store, epoch: store.delete_topic(str(topic_id), epoch))
-        self._reach(ControllerStep.ROW_DELETED)
-        await self._controller.change(partial(without_topic, topic_id), [])
+    async def delete(self, topic_ids: Collection[uuid.UUID]) -> None:
+        """Delete topics, or finish an interrupted deletion. Raise as `change_rows` and `Controller.change`."""
+        with contextlib.suppress(UnknownTopicOrPartitionError):  # an interrupted deletion has removed the rows
+            await self.change_rows(lambda store, epoch: store.delete_topics([str(each) for each in topic_ids], epoch))
+        self._reach(ControllerStep.ROWS_DELETED)
+        await self._controller.change(partial(without_topics, topic_ids), [])
 
-    async def grow(self, row: TopicRow, assignments: Sequence[Sequence[int]] | None) -> None:
-        """Give a topic more partitions, as many as a new row has. Raise as `change_rows` and `Controller.change`."""
-        await self.change_rows(lambda store, epoch: store.alter_topic(row, epoch))
-        self._reach(ControllerStep.ROW_GROWN)
-        await self._add_partitions(row, assignments)
+    async def grow(self, grown: Sequence[Growth]) -> dict[str, KafkaError]:
+        """Give topics more partitions, as many as their new rows have. Return as `with_partitions` why some have not got them.
 
-    async def alter(self, row: TopicRow, resized: Iterable[uuid.UUID]) -> None:
-        """Give a topic the settings of a new row, see `with_settings`. Raise as `change_rows` and `Controller.change`."""
-        await self.change_rows(lambda store, epoch: store.alter_topic(row, epoch))
-        self._reach(ControllerStep.ROW_ALTERED)
-        await self._controller.change(partial(with_settings, resized), [row])
+        Raise as `change_rows` and `Controller.change`.
+        """
+        await self.change_rows(lambda store, epoch: store.alter_topics([each.row for each in grown], epoch))
+        self._reach(ControllerStep.ROWS_GROWN)
+        return await self._add_partitions(grown)
 
-    async def _add_partitions(self, row: TopicRow, assignments: Sequence[Sequence[int]] | None = None) -> None:
-        await self._controller.change(partial(with_partitions, row, assignments, self._world), [row])
+    async def alter(self, rows: Sequence[TopicRow], resized: Iterable[uuid.UUID]) -> None:
+        """Give topics the settings of new rows, see `with_settings`. Raise as `change_rows` and `Controller.change`."""
+        await self.change_rows(lambda store, epoch: store.alter_topics(rows, epoch))
+        self._reach(ControllerStep.ROWS_ALTERED)
+        await self._controller.change(partial(with_settings, resized), rows)
+
+    async def _add_partitions(self, grown: Sequence[Growth]) -> dict[str, KafkaError]:
+        refused: dict[str, KafkaError] = {}
+        rows = [each.row for each in grown]
+        await self._controller.change(partial(with_partitions, grown, self._world, refused), rows)
+        return refused
 
     async def require_together(self) -> None:
         """Wait until what this broker has of topics is what both tables have, in the newest version.
@@ -127,51 +149,62 @@ class TopicTables:
         known = await self._controller.confirm()
         if known.controller_epoch != epoch:
             raise NotControllerError()
-        for row in rows:
-            if uuid.UUID(row.topic_id) not in known.partitions:
-                logger.warning("topic of an unfinished creation removed topic=%s topic_id=%s", row.topic, row.topic_id)
-                with contextlib.suppress(UnknownTopicOrPartitionError):
-                    await self._run_blocking(partial(self._store.delete_topic, row.topic_id, epoch))
+        unfinished = [row for row in rows if uuid.UUID(row.topic_id) not in known.partitions]
+        for row in unfinished:
+            logger.warning("topic of an unfinished creation removed topic=%s topic_id=%s", row.topic, row.topic_id)
+        if unfinished:
+            with contextlib.suppress(UnknownTopicOrPartitionError):
+                topic_ids = [row.topic_id for row in unfinished]
+                await self._run_blocking(partial(self._store.delete_topics, topic_ids, epoch))
         in_delta = {uuid.UUID(row.topic_id) for row in rows}
-        for topic_id in known.partitions.keys() - in_delta:
-            await self._controller.change(partial(without_topic, topic_id), [])
+        if gone := known.partitions.keys() - in_delta:
+            await self._controller.change(partial(without_topics, gone), [])
         grown = [row for row in rows if row.partitions > len(known.partitions.get(uuid.UUID(row.topic_id), ())) > 0]
-        are_finished = [await self._finish_growth(row) for row in grown]
+        are_finished = not grown or await self._finish_growth(grown)
         changed, resized = await self._run_blocking(partial(changed_settings, rows, self._topics, self._settings()))
         if changed:
             await self._controller.change(partial(with_settings, resized), changed)
         self.are_together = True
-        return all(are_finished)
+        return are_finished
 
-    async def _finish_growth(self, row: TopicRow) -> bool:
-        """Add the partitions that only a topic's row has. Return whether there are brokers to place them on."""
-        try:
-            await self._add_partitions(row)
-        except UnknownTopicIdError:
-            return True
-        except InvalidReplicationFactorError as error:
-            logger.warning("partitions of an unfinished change not added topic=%s error=%s", row.topic, error)
-            return False
-        logger.warning("partitions of an unfinished change added topic=%s partitions=%d", row.topic, row.partitions)
-        return True
+    async def _finish_growth(self, rows: Sequence[TopicRow]) -> bool:
+        """Add the partitions that only topics' rows have. Return whether there are brokers to place all of them on."""
+        refused = await self._add_partitions([Growth(row) for row in rows])
+        for row in rows:
+            if row.topic in refused:
+                error = refused[row.topic]
+                logger.warning("partitions of an unfinished change not added topic=%s error=%s", row.topic, error)
+            else:
+                count = row.partitions
+                logger.warning("partitions of an unfinished change added topic=%s partitions=%d", row.topic, count)
+        return all(isinstance(error, UnknownTopicIdError) for error in refused.values())
 
 
 def with_partitions(
-    row: TopicRow, assignments: Sequence[Sequence[int]] | None, world: World, image: ClusterImage
+    grown: Iterable[Growth], world: World, refused: dict[str, KafkaError], image: ClusterImage
 ) -> ClusterImage:
-    """Return the next version, in which a topic has the partitions of its row; the same one if it has them.
+    """Return the next version, in which topics have the partitions of their rows; the same one if they have them.
 
-    assignments: the replicas of the last ones. Raise `InvalidReplicationFactorError` as `place`, or as `add_partitions`.
+    `refused` gets, by name, why a topic does not get them: `UnknownTopicIdError`, `InvalidReplicationFactorError` as of
+    `Placement`, or `InvalidReplicaAssignmentError` as of `new_partitions`.
     """
-    topic_id = uuid.UUID(row.topic_id)
-    existing = image.partitions.get(topic_id, ())
-    missing = row.partitions - len(existing)
-    if missing <= 0:
-        return image
-    if not existing:
-        raise UnknownTopicIdError()
-    more = assignments[-missing:] if assignments else place(image, missing, factor_of(existing), world.random, existing)
-    return add_partitions(image, topic_id, more, image.topics_version + 1)
+    refused.clear()
+    placement = Placement(image, world.random)
+    added = {}
+    for row, assignments in grown:
+        topic_id = uuid.UUID(row.topic_id)
+        existing = image.partitions.get(topic_id, ())
+        missing = row.partitions - len(existing)
+        try:
+            if not existing:
+                raise UnknownTopicIdError()
+            if missing > 0:
+                given = assignments[-missing:] if assignments else None
+                assignment = given or placement.place(missing, factor_of(existing), existing)
+                added[topic_id] = new_partitions(image, assignment, first=len(existing))
+        except (UnknownTopicIdError, InvalidReplicationFactorError, InvalidReplicaAssignmentError) as error:
+            refused[row.topic] = as_value(error)
+    return add_partitions(image, added, image.topics_version + 1)
 
 
 def changed_settings(
@@ -194,17 +227,12 @@ def changed_settings(
     return changed, resized
 
 
-def is_resized(topic: Topic, overrides: Mapping[str, Value], settings: Settings) -> bool:
-    """Return whether a topic has another `min.insync.replicas` with these settings of its own."""
-    return settings.topic(overrides).min_insync_replicas != topic.config.min_insync_replicas
-
-
 def with_settings(resized: Iterable[uuid.UUID], image: ClusterImage) -> ClusterImage:
     """Return the next version, in which settings of topics have changed, `min.insync.replicas` of those that are `resized`."""
     clear = [partial(clear_eligible, topic_id=topic_id) for topic_id in resized]
     return decide_together(image, lambda now: change_topics(now, now.topics_version + 1), *clear)
 
 
-def without_topic(topic_id: uuid.UUID, image: ClusterImage) -> ClusterImage:
-    """Return an image without a topic."""
-    return delete_topic(image, topic_id, image.topics_version + 1)
+def without_topics(topic_ids: Collection[uuid.UUID], image: ClusterImage) -> ClusterImage:
+    """Return an image without topics."""
+    return delete_topics(image, topic_ids, image.topics_version + 1)

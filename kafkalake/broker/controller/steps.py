@@ -15,9 +15,9 @@ class ControllerStep(Enum):
     VERSION_COMMITTED = "version-committed"
     VERSION_FOLLOWED = "version-followed"
     ROWS_ADDED = "topic-rows-added"
-    ROW_DELETED = "topic-row-deleted"
-    ROW_GROWN = "topic-row-grown"
-    ROW_ALTERED = "topic-row-altered"
+    ROWS_DELETED = "topic-rows-deleted"
+    ROWS_GROWN = "topic-rows-grown"
+    ROWS_ALTERED = "topic-rows-altered"
     BROKER_REGISTERED = "broker-registered"
 
 

@@ -1,9 +1,12 @@
-"""A topic that is to be created, as it was asked for."""
+"""A topic that is to be created, or to get more partitions, as it was asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from kafkalake.broker.partitions.topics import Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +22,11 @@ class NewTopic:
     assignments: Sequence[tuple[int, Sequence[int]]] | None = None
     config: Mapping[str, str | None] | None = None
     is_level: bool = False
+
+
+class MorePartitions(NamedTuple):
+    """A topic that is to have so many partitions. assignments: the replicas of the new ones, or None to place them."""
+
+    topic: Topic
+    partitions: int
+    assignments: Sequence[Sequence[int]] | None = None

@@ -52,11 +52,11 @@ class DeltaTopics(LakeTables):
     def create_topics(self, rows: Sequence[TopicRow], controller_epoch: int | None = None) -> None:
         self._change(lambda before: changes.with_topics_created(before, rows), controller_epoch)
 
-    def delete_topic(self, topic_id: str, controller_epoch: int | None = None) -> None:
-        self._change(lambda rows: changes.with_topic_deleted(rows, topic_id), controller_epoch)
+    def delete_topics(self, topic_ids: Collection[str], controller_epoch: int | None = None) -> None:
+        self._change(lambda before: changes.with_topics_deleted(before, topic_ids), controller_epoch)
 
-    def alter_topic(self, row: TopicRow, controller_epoch: int | None = None) -> None:
-        self._change(lambda rows: changes.with_topic_altered(rows, row), controller_epoch)
+    def alter_topics(self, rows: Sequence[TopicRow], controller_epoch: int | None = None) -> None:
+        self._change(lambda before: changes.with_topics_altered(before, rows), controller_epoch)
 
     def _change(self, decide: Callable[[Sequence[TopicRow]], Sequence[TopicRow]], controller_epoch: int | None) -> None:
         self._replace_rows(paths.TOPICS, TopicRow, decide, lambda table: _claim(table, controller_epoch))

@@ -3,7 +3,7 @@
 - 3: TOPIC_DELETION_DISABLED if `delete.topic.enable` is off (INVALID_REQUEST before). 4: flexible. 5: error messages, and
   THROTTLING_QUOTA_EXCEEDED; before, the client is only delayed (KIP-599). 6: topic ids. A topic named twice, or by name and by id,
   gets INVALID_REQUEST: in the second case one answer for both, as in Kafka.
-- The topics share the timeout; those whose turn does not come within it are not deleted, and get REQUEST_TIMED_OUT.
+- The topics are deleted together, in one commit. If its turn does not come within the timeout, all get REQUEST_TIMED_OUT.
 - Acknowledged when the topic is removed from Delta and no longer served. Its files are deleted after `file.delete.delay.ms`.
 """
 
@@ -11,14 +11,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container
+from itertools import repeat
 from uuid import UUID
 
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.clock import Deadline
-from kafkalake.errors import InvalidRequestError, KafkaError, RequestTimedOutError, TopicDeletionDisabledError
+from kafkalake.errors import (
+    InvalidRequestError,
+    KafkaError,
+    RequestTimedOutError,
+    TopicDeletionDisabledError,
+    as_value,
+)
 from kafkalake.server.authorizer import Resource
 from kafkalake.server.request import Request
-from kafkalake.server.throttling import Mutations
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
 from kafkalake.wire.messages.topics import (
     DeletableTopicResult,
@@ -42,38 +48,53 @@ async def handle(request: Request[DeleteTopicsRequest]) -> DeleteTopicsResponse:
             named |= set() if topic is None else {topic.topic_id}
         await request.turn()
     twice = {each.topic_id for each in asked if each.name is None and each.topic_id in named}
-    answers = []
+    found: list[tuple[DeleteTopicState, Topic | None, KafkaError | None]] = []
     for each in asked:
         if each.name is not None or each.topic_id not in twice:
-            answers.append(await _delete(request, each, times, twice, mutations, deadline))
+            found.append((each, *_find_deletable(request, each, times, twice, deadline)))
+        await request.turn()
+    topics = [topic for _, topic, refused in found if topic is not None and refused is None]
+    try:
+        admin = request.context.broker.topic_admin
+        errors = iter(await admin.delete_all(topics, timeout_ms=deadline.left_ms, count=mutations.count))
+    except KafkaError as error:
+        errors = repeat(as_value(error))
+    answers = []
+    for state, topic, refused in found:
+        answers.append(_result(request, topic or state, refused if topic is None else refused or next(errors)))
         await request.turn()
     return DeleteTopicsResponse(responses=answers, throttle_time=mutations.delay_ms)
 
 
-async def _delete(
+def _result(
+    request: Request[DeleteTopicsRequest], deleted: Topic | DeleteTopicState, error: KafkaError | None
+) -> DeletableTopicResult:
+    code, message = (0, None) if error is None else (error.code, request.error_text(error))
+    return DeletableTopicResult(name=deleted.name, topic_id=deleted.topic_id, error_code=code, error_message=message)
+
+
+def _find_deletable(
     request: Request[DeleteTopicsRequest],
     asked: DeleteTopicState,
     times: Counter[tuple[str | None, UUID | None]],
     twice: Container[UUID | None],
-    mutations: Mutations,
     deadline: Deadline,
-) -> DeletableTopicResult:
-    name, topic_id, code, message = asked.name, asked.topic_id, 0, None
+) -> tuple[Topic | None, KafkaError | None]:
+    """Return a topic that is to be deleted, if it is known, and why it is not deleted."""
     try:
         if deadline.is_over:
             raise RequestTimedOutError()
-        if times[name, topic_id] > 1:
-            raise InvalidRequestError("Duplicate topic name." if name is not None else "Duplicate topic id.")
+        if times[asked.name, asked.topic_id] > 1:
+            raise InvalidRequestError("Duplicate topic name." if asked.name is not None else "Duplicate topic id.")
         if not request.context.broker.config.delete_topic_enable:
             raise TopicDeletionDisabledError() if request.version >= 3 else InvalidRequestError()
         topic = _find(request, asked)
-        name, topic_id = topic.name, topic.topic_id
-        if topic_id in twice:
-            raise InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
-        await request.context.broker.topic_admin.delete(topic, timeout_ms=deadline.left_ms, count=mutations.count)
     except KafkaError as error:
-        code, message = error.code, request.error_text(error)
-    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
+        return None, as_value(error)
+    is_twice = topic.topic_id in twice
+    return topic, InvalidRequestError(
+        "The provided topic name maps to an ID that was already supplied."
+    ) if is_twice else None
 
 
 def _find(request: Request[DeleteTopicsRequest], asked: DeleteTopicState) -> Topic:
