@@ -63,22 +63,22 @@ class Alteration(NamedTuple):
 
     @property
     def row(self) -> TopicRow:
-        """The topic's row with them."""
+        """Return the topic's row with them."""
         return topic_row(self.topic, len(self.topic.registrations), self.overrides)
 
     @property
     def is_done(self) -> bool:
-        """Whether the topic has them."""
+        """Return whether the topic has them."""
         return self.topic.overrides == self.overrides
 
     @property
     def changes_levels(self) -> bool:
-        """Whether there are other topics of delays with them."""
+        """Return whether there are other topics of delays with them."""
         return any(name == LEVELS for name, _, _ in self.changes)
 
 
 class Alterations(NamedTuple):
-    """What changes of topics' settings make of them. A topic that stays as it is, is in neither."""
+    """The topics whose settings change, and why others' may not. One that stays as it is, is in neither."""
 
     altered: list[Alteration]
     refused: dict[Topic, KafkaError]

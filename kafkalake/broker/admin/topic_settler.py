@@ -64,7 +64,7 @@ class TopicSettler:
 
     @property
     def is_to_come(self) -> bool:
-        """Whether they will be brought together again, because they could not be."""
+        """Return whether they will be brought together again, because they could not be."""
         return self._again is not None
 
     def settle_soon(self) -> None:
