@@ -18,8 +18,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
 
@@ -27,7 +29,8 @@ from croniter import CroniterError, croniter
 
 from kafkalake.cli.output import UsageProblem
 from kafkalake.close_names import did_you_mean
-from kafkalake.errors import file_sentence
+from kafkalake.errors import ConfigurationError, file_sentence
+from kafkalake.jobs.registry import JOBS
 from kafkalake.process.parent import end_with_parent, environment_of_child
 
 logger = logging.getLogger(__name__)
@@ -88,6 +91,19 @@ def parse_file(text: str, jobs: Collection[str]) -> list[Rule]:
     """Return the rules of a file: one per line, `#` begins a comment. Raise `UsageProblem` for an invalid rule."""
     lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines())
     return [parse_rule(line, jobs) for line in lines if line]
+
+
+def check_rules(rules: Sequence[Rule], lake: Path) -> None:
+    """Raise `UsageProblem` for the first rule whose job would refuse its arguments.
+
+    In a process of its own: the schedule's, which stays, would keep the libraries of each job in memory, 400 MB.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        for rule in rules:
+            try:
+                process.submit(JOBS[rule.job].check_arguments, _job_arguments(rule, lake)).result()
+            except ConfigurationError as error:
+                raise UsageProblem(f"rule '{rule}': {error}") from None
 
 
 @dataclass(slots=True)
@@ -170,11 +186,15 @@ class Schedule:
             self._say_ended(self.rules[number], running, datetime.now().astimezone())
 
 
+def _job_arguments(rule: Rule, lake: Path) -> list[str]:
+    return ["--lake", str(lake), *rule.arguments]
+
+
 def run_schedule(lake: Path, rules: Sequence[Rule]) -> int:
     """Run jobs by rules until SIGTERM or SIGINT. Return the exit code."""
 
     def command(rule: Rule) -> Sequence[str]:
-        return [sys.executable, "-m", "kafkalake", "jobs", "run", rule.job, "--lake", str(lake), *rule.arguments]
+        return [sys.executable, "-m", "kafkalake", "jobs", "run", rule.job, *_job_arguments(rule, lake)]
 
     schedule = Schedule(rules, command)
 

@@ -74,7 +74,7 @@ def schedule(
     ] = None,
 ) -> None:
     """Run jobs by cron rules in one process, until SIGTERM or Ctrl-C. Without rules: lag, retention, compaction, maintenance."""
-    from kafkalake.cli.job_schedule import DEFAULT_RULES, parse_file, parse_rule, run_schedule
+    from kafkalake.cli.job_schedule import DEFAULT_RULES, check_rules, parse_file, parse_rule, run_schedule
     from kafkalake.jobs.registry import JOBS
     from kafkalake.metadata.paths import require_lake
     from kafkalake.process import logs
@@ -83,6 +83,7 @@ def schedule(
     rules = [parse_rule(text, JOBS) for text in rule or ()]
     if file is not None:
         rules += parse_file(file.read_text(), JOBS)
+    check_rules(rules, lake.absolute())
     if not rules:
         rules = [parse_rule(text, JOBS) for text in DEFAULT_RULES if text.split()[5] in JOBS]
     for each in rules:

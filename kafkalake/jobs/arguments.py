@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import NoReturn
 
 from kafkalake.close_names import did_you_mean
+from kafkalake.errors import ConfigurationError
 
 LARGEST = 1e9
+
+
+class RaisingParser(argparse.ArgumentParser):
+    """A parser that neither prints nor ends the process: it raises `ConfigurationError` with the message."""
+
+    def print_help(self, file: object = None) -> None:
+        self.error("--help runs no job")
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigurationError(message)
 
 
 def parse_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:

@@ -27,12 +27,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError
 from kafkalake.extras import missing_extra
-from kafkalake.jobs.arguments import parse_arguments
+from kafkalake.jobs.arguments import RaisingParser, parse_arguments
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.jobs.lock import JobLock, exclusive_job_lock
 from kafkalake.jobs.progress import Progress, print_table, require_shown, say, show
@@ -229,7 +229,7 @@ def run_steps(
     make no sense, `LakeError` and others, in one sentence, for a run that failed or cannot begin.
     """
     try:
-        run = _begun(job, parser_of(job, _RaisingParser).parse_args(list(arguments)), clock, spark)
+        run = _begun(job, parse_arguments(parser_of(job, RaisingParser), arguments), clock, spark)
         if run.arguments.dry_run:
             steps = job.plan(run)
             return [(step, None) for step in (*steps, *run.left_out)]
@@ -241,16 +241,21 @@ def run_steps(
     return [*run.performed, *run.notes]
 
 
-class _RaisingParser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigurationError(message)
+def check_arguments(job: Job, arguments: Sequence[str]) -> None:
+    """Raise `ConfigurationError` for a command line that `main` would refuse, before anything is opened."""
+    _checked(job, parse_arguments(parser_of(job, RaisingParser), arguments))
 
 
-def _begun(job: Job, parsed: argparse.Namespace, clock: Clock | None, spark: SparkSession | None) -> Run:
+def _checked(job: Job, parsed: argparse.Namespace) -> argparse.Namespace:
     parsed.job = job.name
     if not parsed.lake:
         raise ConfigurationError(f"no lake: name it with --lake DIR or in the environment variable {LAKE_VARIABLE}")
     job.check(parsed)
+    return parsed
+
+
+def _begun(job: Job, parsed: argparse.Namespace, clock: Clock | None, spark: SparkSession | None) -> Run:
+    _checked(job, parsed)
     lake = paths.require_lake(paths.lake_directory(parsed.lake).absolute())
     require_writable(lake)
     os.umask(paths.lake_umask(lake))

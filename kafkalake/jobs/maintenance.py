@@ -24,6 +24,7 @@ from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import ConfigurationError
 from kafkalake.jobs.arguments import number
 from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
+from kafkalake.jobs.frame import check_arguments as check_job
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.log_starts import raised_log_start
@@ -161,6 +162,11 @@ class Maintenance(Job):
 def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code."""
     return run_job(Maintenance(), arguments)
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raise `ConfigurationError` for a command line that `main` would refuse."""
+    check_job(Maintenance(), arguments)
 
 
 def _pairs(values: object) -> str:

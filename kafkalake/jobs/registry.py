@@ -10,7 +10,10 @@ from importlib.util import find_spec
 
 @dataclass(frozen=True, slots=True)
 class JobEntry:
-    """A job: the module whose `main(arguments) -> exit code` runs it, and a summary for users."""
+    """A job: its module, and a summary for users.
+
+    The module has `main(arguments) -> exit code`, and `check_arguments(arguments)`, which raises `ConfigurationError`.
+    """
 
     name: str
     module: str
@@ -20,6 +23,10 @@ class JobEntry:
         """Import the job and return its command line function."""
         main: Callable[[Sequence[str]], int] = import_module(self.module).main
         return main
+
+    def check_arguments(self, arguments: Sequence[str]) -> None:
+        """Import the job and raise `ConfigurationError` for arguments that its command line would refuse."""
+        import_module(self.module).check_arguments(arguments)
 
 
 _ENTRIES = (

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from kafkalake.config.topics import TopicConfig
 from kafkalake.jobs.cleaned_partitions import CleanedPartition, cleaned_partitions, cleaned_topics
 from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
+from kafkalake.jobs.frame import check_arguments as check_job
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.metadata import paths
@@ -139,6 +140,11 @@ class Retention(Job):
 def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code."""
     return run_job(Retention(), arguments)
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raise `ConfigurationError` for a command line that `main` would refuse."""
+    check_job(Retention(), arguments)
 
 
 def _rule(config: TopicConfig, guard: str | None) -> RetentionRule:

@@ -91,6 +91,36 @@ def test_a_rule_that_is_none_is_refused(text: str, message: str) -> None:
         parse_rule(text, JOBS)
 
 
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("@hourly lag --max-lga 5", "unknown argument '--max-lga'; did you mean --max-lag?"),
+        ("@hourly lag --max-lag five", "argument --max-lag: invalid int value: 'five'"),
+        ("@hourly lag --growing 0", "--growing 0: it takes at least one run"),
+        ("@hourly maintenance --keep-days -1", "--keep-days -1: it cannot be negative"),
+        ("@hourly retention --topic a --pattern b", "argument --pattern: not allowed with argument --topic"),
+        ("@hourly compaction --help", "--help runs no job"),
+        ("@hourly consume --topic clicks", "the following arguments are required: --output"),
+        ("@hourly consume --topic clicks --output t --stream", "--stream goes with --group"),
+        (
+            "@hourly consume --topic clicks --output t --option maxOffsetsPerTriger=1",
+            "did you mean maxOffsetsPerTrigger?",
+        ),
+    ],
+)
+def test_a_rule_whose_job_would_refuse_its_arguments_is_refused_at_once(
+    lake: Path, tmp_path: Path, rule: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "jobs.cron"
+    file.write_text(f"@daily retention\n{rule}\n")
+    command = [sys.executable, "-m", "kafkalake", "jobs", "schedule", "--lake", str(lake), "--file", str(file)]
+    assert subprocess.run(command, timeout=DEADLINE_S).returncode == 2
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"error: rule '{rule.replace('@hourly ', '@hourly  ')}': ")
+    assert said.endswith(message)
+
+
 def test_a_file_has_a_rule_a_line() -> None:
     rules = parse_file("# jobs\n\n@daily retention   # at night\n*/5 * * * * lag --group etl#1\n", JOBS)
     assert [(rule.job, rule.arguments) for rule in rules] == [("retention", ()), ("lag", ("--group", "etl#1"))]

@@ -37,6 +37,7 @@ from kafkalake.jobs.compaction.key_offsets import (
     rewrite_segments,
 )
 from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
+from kafkalake.jobs.frame import check_arguments as check_job
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.metadata import cleaning, paths
@@ -175,6 +176,11 @@ class CompactionJob(Job):
 def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code."""
     return run_job(CompactionJob(), arguments)
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raise `ConfigurationError` for a command line that `main` would refuse."""
+    check_job(CompactionJob(), arguments)
 
 
 def _step(log: CleanedPartition, config: TopicConfig, said: CleaningRow, now_ms: int) -> Step | None:

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from kafkalake.errors import ConfigurationError, KafkaLakeError
-from kafkalake.jobs.arguments import count, number, parse_arguments
+from kafkalake.jobs.arguments import RaisingParser, count, number, parse_arguments
 from kafkalake.jobs.consume.exact_frame import exact_frame
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.jobs.progress import require_shown, say, show
@@ -26,7 +26,7 @@ from kafkalake.jobs.signals import ended_by_signals, handle_again
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.lake_broker import located
 from kafkalake.reader.positions import to_json
-from kafkalake.reader.read_options import parse_options
+from kafkalake.reader.read_options import ReadOptions, parse_options
 from kafkalake.spark.spark_session import session, session_zone
 
 if TYPE_CHECKING:
@@ -74,11 +74,16 @@ def main(arguments: Sequence[str]) -> int:
     return ended_by_signals("consume", lambda: _run(parsed))
 
 
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raise `ConfigurationError` for a command line that `main` would refuse."""
+    parsed = parse_arguments(_parser(RaisingParser), arguments)
+    _checked(parsed, _options(parsed))
+
+
 def _run(parsed: argparse.Namespace) -> int:
     try:
-        options = _options(parsed)
-        known = parse_options(options)  # before a JVM is started in vain
-        _check(parsed)
+        options = located(_options(parsed))
+        known = _checked(parsed, options)  # before a JVM is started in vain
         spark = session(app_name=f"consume {parsed.topic or parsed.pattern}")
         handle_again()
         columns = [] if parsed.columns is None else [name.strip() for name in parsed.columns.split(",")]
@@ -104,6 +109,12 @@ def _report(copied: Copied, output: str) -> None:
         f"{copied.records} records written to {output}, version {copied.version}, in {copied.seconds:.1f} s ({rate:,.0f}/s)"
     )
     print(f"go on with: --mode append --starting-offsets '{json.dumps(copied.ending_offsets)}'")
+
+
+def _checked(parsed: argparse.Namespace, options: Mapping[str, str]) -> ReadOptions:
+    known = parse_options(options)
+    _check(parsed)
+    return known
 
 
 def _check(parsed: argparse.Namespace) -> None:
@@ -141,7 +152,7 @@ _ARGUMENTS = {
 
 
 def _options(parsed: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the data source. Raise `ConfigurationError` for one that is none, and the errors of `located`."""
+    """Return the options of the data source. Raise `ConfigurationError` for one that is none."""
     options = {
         option: getattr(parsed, name) for name, option in _ARGUMENTS.items() if getattr(parsed, name) is not None
     }
@@ -154,11 +165,11 @@ def _options(parsed: argparse.Namespace) -> dict[str, str]:
             raise ConfigurationError(f"--option {name}: another argument gives it already")
         given.add(name.lower())
         options[name] = value
-    return located(options)
+    return options
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser = kind(
         prog="consume",
         description="Copy a topic into a Delta table, or Parquet files.",
         formatter_class=argparse.RawTextHelpFormatter,

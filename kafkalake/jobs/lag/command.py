@@ -20,6 +20,7 @@ import pyarrow.dataset as pads
 from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.jobs.arguments import number
 from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
+from kafkalake.jobs.frame import check_arguments as check_job
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.lag.measurement import WINDOW_MS, Measurement, commits_of, past_edges
 from kafkalake.jobs.lag.report import (
@@ -177,6 +178,11 @@ class LagJob(Job):
 def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code: 3 if an alert was raised."""
     return run_job(LagJob(), arguments)
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raise `ConfigurationError` for a command line that `main` would refuse."""
+    check_job(LagJob(), arguments)
 
 
 def lag_table(run_id: str, measured_at_ms: int, rows: Sequence[Lag]) -> pa.Table:
