@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kafkalake.cli.record_output import ConsumedRecords, Formatter
     from kafkalake.client.administration.blocking import Admin
     from kafkalake.client.consuming.consumer import Consumer
+    from kafkalake.config.topic_values import TopicValues
     from kafkalake.errors import OffsetOutOfRangeError
 
 EXAMPLES = """Examples
@@ -91,6 +92,24 @@ def consume(options: ConsumeOptions) -> None:
 
 def _fields(admin: Admin, topic: str) -> RecordFields | None:
     """Return the fields of the topic's values, None if it has no schema, or its broker tells of none."""
+    from kafkalake.errors import BrokerUnavailableError
+
+    values = _values(admin, topic)
+    if values is None:
+        return None
+    from kafkalake.cli.record_fields import RecordFields
+
+    def newest() -> TopicValues | None:
+        try:
+            return _values(admin, topic)
+        except BrokerUnavailableError:
+            return None
+
+    return RecordFields(values, newest)
+
+
+def _values(admin: Admin, topic: str) -> TopicValues | None:
+    """Return how the topic's values are read, None if it has no schema, or its broker tells of none."""
     from kafkalake.cli.options import settings_of_topic
     from kafkalake.config.topic_values import topic_values
     from kafkalake.errors import ConfigurationError
@@ -99,11 +118,7 @@ def _fields(admin: Admin, topic: str) -> RecordFields | None:
         values = topic_values(settings_of_topic(admin, topic))
     except ConfigurationError:  # another release's
         return None
-    if not values.fields:
-        return None
-    from kafkalake.cli.record_fields import RecordFields
-
-    return RecordFields(values)
+    return values if values.fields else None
 
 
 def _source(admin: Admin, options: ConsumeOptions) -> Source:

@@ -405,6 +405,27 @@ def test_a_topic_of_avro_is_filled_from_json_csv_and_parquet_and_shows_its_field
     assert ended.stdout.splitlines() == ['{"user": null, "price": "1.25"}', '{"user": "007", "price": "3.50"}']
 
 
+def test_what_is_shown_while_it_arrives_has_the_fields_that_a_topic_of_avro_has_got_since(
+    kafkalake: Run, kafkalake_broker: Callable[..., Kafkalake]
+) -> None:
+    address = ("--bootstrap-server", kafkalake_broker().bootstrap_servers)
+    topic = topic_name("avro").replace("-", "_")
+    options = ("--config", "value.schema=user STRING", "--config", "value.format=avro")
+    assert kafkalake("topics", "create", topic, *options, *address).code == 0
+
+    def sent(*lines: str) -> int:
+        return kafkalake("produce", topic, "--format", "json", *address, stdin="\n".join(lines)).code
+
+    assert sent('{"user": "ann"}') == 0
+    command = [sys.executable, "-m", "kafkalake", "consume", topic, "--from-beginning", "--max-records", "3", *address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == '{"user":"ann"}\n'
+        assert kafkalake("topics", "alter", topic, "--config", "value.schema=user STRING, n INT", *address).code == 0
+        assert sent('{"user": "bob", "n": 2}', '{"user": "eve"}') == 0
+        assert process.communicate(timeout=60)[0].splitlines() == ['{"user":"bob","n":2}', '{"user":"eve"}']
+
+
 def test_a_segment_in_the_words_of_kafka_dump_log(kafkalake: Run, lake: str) -> None:
     (segment,) = Path(lake).glob("logs/0/web-logs-0/*.arrow")
     ended = kafkalake("log", "dump", str(segment))
