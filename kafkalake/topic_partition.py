@@ -26,6 +26,6 @@ def partition_name(partition: TopicPartition) -> str:
 def by_topic(partitions: Iterable[PartitionId[TopicId]]) -> dict[TopicId, list[int]]:
     """Return the numbers of partitions by topic, both in order."""
     found: dict[TopicId, list[int]] = {}
-    for topic, number in sorted(partitions):
+    for topic, number in partitions:
         found.setdefault(topic, []).append(number)
-    return found
+    return {topic: sorted(found[topic]) for topic in sorted(found)}

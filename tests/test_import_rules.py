@@ -32,6 +32,7 @@ LEAVES = {
     "internal_topics",
     "log_starts",
     "machine",
+    "made_array",
     "offset_range",
     "ownership",
     "printable",

@@ -27,11 +27,11 @@ from kafkalake.errors import (
     RequestTimedOutError,
     error_for_code,
 )
+from kafkalake.made_array import MadeArray
 from kafkalake.server.context import ServerContext
 from kafkalake.server.request import Answer, Request
 from kafkalake.server.turns import LARGE_FRAME_BYTES
 from kafkalake.wire.messages.codec import SIZE_BYTES, decode_response, encode_request
-from kafkalake.wire.messages.made_array import MadeArray
 from kafkalake.wire.messages.membership import EnvelopeRequest
 from kafkalake.wire.messages.message import Message, Response
 

@@ -34,13 +34,13 @@ from kafkalake.errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.made_array import MadeArray
 from kafkalake.server import forwarding
 from kafkalake.server.authorizer import AllowEverything, Operation, Principal, Resource
 from kafkalake.server.forwarding import is_no_controllers
 from kafkalake.server.registry import APIS
 from kafkalake.wire.messages.codec import encode_request, encode_response
 from kafkalake.wire.messages.controller import ElectLeadersResponse, UnregisterBrokerResponse
-from kafkalake.wire.messages.made_array import MadeArray
 from kafkalake.wire.messages.membership import EnvelopeRequest, EnvelopeResponse
 from kafkalake.wire.messages.topics import CreatableTopicResult, CreateTopicsResponse
 

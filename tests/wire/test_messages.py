@@ -12,13 +12,13 @@ import pytest
 from kio.index import load_response_schema
 from wire.message_codec import MODULES, message_class
 
+from kafkalake.made_array import MadeArray
 from kafkalake.run_blocking import take_all
 from kafkalake.server.registry import APIS
 from kafkalake.wire.messages import controller, groups, membership, security, share_groups, transactions
 from kafkalake.wire.messages.cluster import MetadataResponse, PartitionMetadata, TopicMetadata
 from kafkalake.wire.messages.codec import decode_response, encode_response, encode_response_in_steps
 from kafkalake.wire.messages.groups import JoinGroupResponse, JoinGroupResponseMember
-from kafkalake.wire.messages.made_array import MadeArray
 from kafkalake.wire.messages.message import Message, Response
 from kafkalake.wire.messages.own_keys import OWN_FROM
 from kafkalake.wire.messages.own_schemas import OWN_REQUESTS, OWN_RESPONSES

@@ -107,8 +107,12 @@ class JournaledTable(Generic[E, C]):
         """Those that `collect_changes` has taken and not returned yet."""
 
     def __iter__(self) -> Iterator[E]:
-        """Iterate over the entries of active partitions."""
-        return iter([entry for entry in self._entries.values() if not self._shards[entry.partition].loading])
+        """Iterate over the entries that there are now, as long as their partitions are active."""
+        return filter(self._is_active, list(self._entries.values()))
+
+    def _is_active(self, entry: E) -> bool:
+        shard = self._shards.get(entry.partition)
+        return shard is not None and not shard.loading
 
     def __len__(self) -> int:
         return len(self._entries)

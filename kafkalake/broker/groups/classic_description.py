@@ -7,14 +7,15 @@ from kafkalake.broker.groups.classic_state import ClassicState
 from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.requests import GroupDescription, GroupSummary, MemberDescription
 from kafkalake.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from kafkalake.made_array import made_from
 
 
 def describe(group: ClassicGroup) -> GroupDescription:
     """Return a classic group's description. Metadata, assignments and protocol are shown only while the group is stable."""
     stable = group.state is ClassicState.STABLE
     protocol_name = (group.protocol_name or "") if stable else ""
-    members = tuple(
-        MemberDescription(
+    members = [
+        (
             member.member_id,
             member.group_instance_id,
             member.client_id,
@@ -23,8 +24,14 @@ def describe(group: ClassicGroup) -> GroupDescription:
             member.assignment if stable else b"",
         )
         for member in group.roster
+    ]
+    return GroupDescription(
+        group.group_id,
+        group.state.value,
+        group.roster.protocol_type or "",
+        protocol_name,
+        made_from(members, MemberDescription._make),
     )
-    return GroupDescription(group.group_id, group.state.value, group.roster.protocol_type or "", protocol_name, members)
 
 
 def summary(group: ClassicGroup | ConsumerGroup) -> GroupSummary:

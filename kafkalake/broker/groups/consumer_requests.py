@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -74,4 +75,4 @@ class ConsumerGroupDescription:
     epoch: int
     assignment_epoch: int
     assignor: str
-    members: tuple[ConsumerMemberDescription, ...]
+    members: Sequence[ConsumerMemberDescription]

@@ -15,9 +15,7 @@ from kafkalake.broker.coordination.decisions import CancelTimer, Decision, Reply
 from kafkalake.broker.coordination.table import MetadataMemory
 from kafkalake.broker.groups.assignors import NOTHING
 from kafkalake.broker.groups.config import GroupConfig
-from kafkalake.broker.groups.consumer_records import (
-    ConsumerRecord,
-)
+from kafkalake.broker.groups.consumer_records import ConsumerRecord, Current, Subscription
 from kafkalake.broker.groups.consumer_requests import (
     ConsumerGroupDescription,
     ConsumerMemberDescription,
@@ -39,6 +37,7 @@ from kafkalake.errors import (
     UnknownMemberIdError,
     UnsupportedVersionError,
 )
+from kafkalake.made_array import made_from
 from kafkalake.run_blocking import TURN_NS, Steps
 
 STEPS_TIMER = ("steps", "")
@@ -281,25 +280,29 @@ class MemberSessions:
         self.state.release()
 
     def describe(self) -> ConsumerGroupDescription:
-        """Return the group as ConsumerGroupDescribe shows it."""
+        """Return the group as ConsumerGroupDescribe shows it, and as it is now: its members are taken now, and described later."""
         state = self.state
         assignor = preferred_assignor(state.subscriptions, self._config.group_consumer_assignors[0])
-        members = tuple(
-            ConsumerMemberDescription(
+        currents, targets = state.currents.copy(), state.targets.copy()
+
+        def member(found: tuple[str, Subscription]) -> ConsumerMemberDescription:
+            member_id, one = found
+            current = currents.get(member_id) or Current()
+            return ConsumerMemberDescription(
                 member_id,
                 one.group_instance_id,
                 one.rack_id,
-                state.current(member_id).epoch,
+                current.epoch,
                 one.client_id,
                 one.client_host,
                 one.topics,
                 one.regex,
-                state.current(member_id).assigned,
-                state.targets.get(member_id, NOTHING),
+                current.assigned,
+                targets.get(member_id, NOTHING),
                 one.classic is not None,
             )
-            for member_id, one in state.subscriptions.items()
-        )
+
+        members = made_from(list(state.subscriptions.items()), member)
         return ConsumerGroupDescription(
             self.group_id, self.state_name, state.epoch, state.target_epoch, assignor, members
         )

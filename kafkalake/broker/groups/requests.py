@@ -6,7 +6,7 @@ shape. Results with an `error` (a class; None: no error) carry nothing else of v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -103,8 +103,7 @@ class LeaveResult(NamedTuple):
     error: ErrorClass | None
 
 
-@dataclass(frozen=True, slots=True)
-class MemberDescription:
+class MemberDescription(NamedTuple):
     """A member as DescribeGroups shows it. Metadata and assignment are empty unless the group is stable."""
 
     member_id: str
@@ -123,7 +122,7 @@ class GroupDescription:
     state: str
     protocol_type: str
     protocol_name: str
-    members: tuple[MemberDescription, ...]
+    members: Sequence[MemberDescription]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,13 @@ member uses the classic protocol (KIP-1099), which none does here.
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 
 from kafkalake.broker.groups import assignors
 from kafkalake.broker.groups.consumer_requests import ConsumerGroupDescription, ConsumerMemberDescription
+from kafkalake.broker.partitions.topics import Topics
 from kafkalake.errors import KafkaError, TopicAuthorizationError
+from kafkalake.made_array import made_from
 from kafkalake.server.authorizer import Resource
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.handlers.metadata import NOT_ASKED, operation_bits
@@ -31,16 +34,18 @@ _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 def handle(request: Request[ConsumerGroupDescribeRequest]) -> Generator[None, None, ConsumerGroupDescribeResponse]:
     answers = []
     for each in dict.fromkeys(request.body.group_ids):
-        answers.append(_describe(request, each))
+        answers.append((yield from _describe(request, each)))
         yield
     return ConsumerGroupDescribeResponse(groups=answers)
 
 
-def _describe(request: Request[ConsumerGroupDescribeRequest], group_id: str) -> ConsumerGroupDescribeDescribedGroup:
+def _describe(
+    request: Request[ConsumerGroupDescribeRequest], group_id: str
+) -> Generator[None, None, ConsumerGroupDescribeDescribedGroup]:
     try:
         check_group(request, group_id)
         group = request.context.broker.groups.consumers.describe(group_id)
-        _check_topics(request, group)
+        yield from _check_topics(request, group)
     except KafkaError as error:
         message = request.error_text(error)
         return ConsumerGroupDescribeDescribedGroup(group_id=group_id, error_code=error.code, error_message=message)
@@ -53,21 +58,27 @@ def _describe(request: Request[ConsumerGroupDescribeRequest], group_id: str) -> 
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
-        members=[_member(request, member) for member in group.members],
+        members=made_from(group.members, partial(_member, request.context.broker.topics)),
         authorized_operations=operations,
     )
 
 
-def _check_topics(request: Request[ConsumerGroupDescribeRequest], group: ConsumerGroupDescription) -> None:
+def _check_topics(
+    request: Request[ConsumerGroupDescribeRequest], group: ConsumerGroupDescription
+) -> Generator[None, None, None]:
     """Raise `TopicAuthorizationError` unless the client may describe all topics that the group's members subscribe to."""
-    for name in {name for member in group.members for name in member.topics}:
-        if not request.allows(Resource.TOPIC, name):
-            raise TopicAuthorizationError(
-                "The group has described topic(s) that the client is not authorized to describe."
-            )
+    checked: set[str] = set()
+    for member in group.members:
+        for name in member.topics:
+            if name not in checked and not request.allows(Resource.TOPIC, name):
+                raise TopicAuthorizationError(
+                    "The group has described topic(s) that the client is not authorized to describe."
+                )
+            checked.add(name)
+        yield
 
 
-def _member(request: Request[ConsumerGroupDescribeRequest], member: ConsumerMemberDescription) -> Member:
+def _member(topics: Topics, member: ConsumerMemberDescription) -> Member:
     return Member(
         member_id=member.member_id,
         instance_id=member.group_instance_id,
@@ -77,15 +88,14 @@ def _member(request: Request[ConsumerGroupDescribeRequest], member: ConsumerMemb
         client_host=member.client_host,
         subscribed_topic_names=member.topics,
         subscribed_topic_regex=member.regex,
-        assignment=_assignment(request, member.assignment),
-        target_assignment=_assignment(request, member.target),
+        assignment=_assignment(topics, member.assignment),
+        target_assignment=_assignment(topics, member.target),
         member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
     )
 
 
-def _assignment(request: Request[ConsumerGroupDescribeRequest], assignment: assignors.Assignment) -> Assignment:
+def _assignment(topics: Topics, assignment: assignors.Assignment) -> Assignment:
     """Return the partitions of existing topics. A deleted topic has no name any more."""
-    topics = request.context.broker.topics
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=partitions)

@@ -25,9 +25,9 @@ from kafkalake.errors import (
     TopicAuthorizationError,
     as_value,
 )
+from kafkalake.made_array import MadeArray
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
-from kafkalake.wire.messages.made_array import MadeArray
 from kafkalake.wire.messages.topics import (
     CreatableTopic,
     CreatableTopicResult,

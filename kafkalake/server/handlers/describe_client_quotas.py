@@ -6,6 +6,7 @@ from collections.abc import Generator
 
 from kafkalake.broker.admin.client_quotas import Entity, FilterPart, Quotas, find_entities
 from kafkalake.errors import ClusterAuthorizationError, KafkaError
+from kafkalake.made_array import MadeArray
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.controller import (
@@ -15,7 +16,6 @@ from kafkalake.wire.messages.controller import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from kafkalake.wire.messages.made_array import MadeArray
 
 
 def handle(request: Request[DescribeClientQuotasRequest]) -> Generator[None, None, DescribeClientQuotasResponse]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from kafkalake.broker.groups.requests import MemberDescription
 from kafkalake.errors import GroupIdNotFoundError, KafkaError
+from kafkalake.made_array import made_from
 from kafkalake.server.authorizer import Resource
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.handlers.metadata import NOT_ASKED, operation_bits
@@ -43,22 +45,22 @@ def _describe(request: Request[DescribeGroupsRequest], group_id: str) -> Describ
     operations = NOT_ASKED
     if request.body.include_authorized_operations:
         operations = operation_bits(request, Resource.GROUP, group_id)
-    members = [
-        DescribedGroupMember(
-            member_id=member.member_id,
-            group_instance_id=member.group_instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            member_metadata=member.metadata,
-            member_assignment=member.assignment,
-        )
-        for member in group.members
-    ]
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state,
         protocol_type=group.protocol_type,
         protocol_data=group.protocol_name,
-        members=members,
+        members=made_from(group.members, _member),
         authorized_operations=operations,
+    )
+
+
+def _member(member: MemberDescription) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata,
+        member_assignment=member.assignment,
     )

@@ -24,6 +24,7 @@ from kafkalake.errors import (
     error_for_code,
 )
 from kafkalake.internal_topics import DELAYED_JOURNAL, GROUP_JOURNAL, INTERNAL
+from kafkalake.made_array import MadeArray
 from kafkalake.server.authorizer import CLUSTER_NAME, OPERATIONS, Operation, Resource
 from kafkalake.server.forwarding import entrance_to_controller, forward_as
 from kafkalake.server.handlers.create_topics import refusal
@@ -37,7 +38,6 @@ from kafkalake.wire.messages.cluster import (
     PartitionMetadata,
     TopicMetadata,
 )
-from kafkalake.wire.messages.made_array import MadeArray
 from kafkalake.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 
 _CREATE_TOPICS_KEY, _CREATE_TOPICS_VERSION = 19, 7

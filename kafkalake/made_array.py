@@ -1,4 +1,7 @@
-"""An array of structs that are made one at a time when it is written, so that a large response takes no memory for all of them."""
+"""An array of values that are made one at a time when it is read, such as the structs of a large response.
+
+It takes no memory for all of them at once, and no time before the first.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar, overload
 
 T = TypeVar("T")
+E = TypeVar("E")
 
 
 class MadeArray(Sequence[T], Generic[T]):
-    """The structs that `make` returns for the numbers of `indexes`. What it needs must not change before they are written."""
+    """The values that `make` returns for the numbers of `indexes`. What it needs must not change before they are read."""
 
     __slots__ = ("_indexes", "_make")
 
@@ -33,3 +37,8 @@ class MadeArray(Sequence[T], Generic[T]):
         if isinstance(index, slice):
             return MadeArray(self._make, self._indexes[index])
         return self._make(self._indexes[index])
+
+
+def made_from(elements: Sequence[E], make: Callable[[E], T]) -> MadeArray[T]:
+    """Return the values that `make` returns for `elements`."""
+    return MadeArray(lambda index: make(elements[index]), range(len(elements)))
