@@ -46,6 +46,7 @@ def assemble_publishing(
         transactions.waves,
         lambda: transactions.coordinated,
         lambda: broker.cluster,
+        broker.clock,
         reached,
     )
     publisher = LakePublisher(

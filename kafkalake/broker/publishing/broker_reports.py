@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from kafkalake.broker.coordination.waiting import wait_for_call
+from kafkalake.broker.coordination.waiting import in_turns, wait_for_call
 from kafkalake.broker.publishing.journal_reports import JournalReporter
 from kafkalake.broker.publishing.partitions import PartitionReporter
 from kafkalake.broker.publishing.reports import (
@@ -19,8 +20,10 @@ from kafkalake.broker.publishing.reports import (
     Status,
 )
 from kafkalake.broker.transactions.waves import Waves
+from kafkalake.clock import Clock
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import NotControllerError
+from kafkalake.run_blocking import TURN_NS
 
 
 class ReportPoint(Enum):
@@ -48,6 +51,7 @@ class BrokerReports:
         waves: Waves,
         coordinated: Callable[[], frozenset[int]],
         image: Callable[[], ClusterImage],
+        clock: Clock,
         reached: Callable[[Enum], None] = lambda point: None,
     ) -> None:
         self._partitions = partitions
@@ -55,6 +59,8 @@ class BrokerReports:
         self._waves = waves
         self._coordinated = coordinated
         self._image = image
+        self._clock = clock
+        self._collecting = asyncio.Lock()
         self._reached = reached
         self._epoch = -1
 
@@ -92,7 +98,10 @@ class BrokerReports:
 
     async def partitions(self, controller_epoch: int) -> PartitionReport:
         self._follow(controller_epoch)
-        report = replace(self._partitions.changes.report(), image_version=self._image().version)
+        image_version = self._image().version  # or a later one, by the time that the last row is described
+        async with self._collecting:
+            collected = await in_turns(self._partitions.changes.report(), self._clock.monotonic_ns, TURN_NS)
+        report = replace(collected, image_version=image_version)
         self._reached(ReportPoint.COLLECTED)
         return report
 

@@ -1,7 +1,8 @@
 """What a leader has to report for `partitions` and `segments`: moved offsets, sealed and removed segments. Pure.
 
 The broker's event loop notes changes (each a set or dict operation). `report` returns all that were not acknowledged, and
-`acknowledge` forgets those of the last report.
+`acknowledge` forgets those of the last report. A report is made in steps: there may be very many partitions. A change that is noted
+meanwhile belongs to the next report, whether the rows of this one show it or not; only markers count at once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 
 from kafkalake.broker.publishing.reports import PartitionReport
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow
+from kafkalake.run_blocking import Steps
 from kafkalake.topic_partition import TopicPartition
 
 
@@ -66,6 +68,8 @@ class UnpublishedChanges:
         """Whether the last report is not acknowledged."""
         self._marking: Counter[TopicPartition] = Counter()
         """The number of markers that are being written."""
+        self._shown: set[TopicPartition] = set()
+        """Partitions of which the rows of the last report may show markers."""
 
     def __bool__(self) -> bool:
         """Return whether there is anything to report."""
@@ -83,10 +87,12 @@ class UnpublishedChanges:
     def marking(self, partition: TopicPartition) -> None:
         """Note a marker that is being written to a partition, until `marked`."""
         self._marking[partition] += 1
+        self._shown.add(partition)
 
     def marked(self, partition: TopicPartition) -> None:
         """Note that a marker is written, or was perhaps."""
         self._new.marked.add(partition)
+        self._shown.add(partition)
         if partition in self._marking:
             self._marking[partition] -= 1
             self._marking += Counter()
@@ -117,31 +123,42 @@ class UnpublishedChanges:
         """Note that jobs have changed `segments`, so that the rows must name its new version."""
         self._new.is_swapped = True
 
-    def report(self) -> PartitionReport:
-        """Return everything that was not acknowledged, but for sealed segments above the high watermark, which may be truncated."""
+    def report(self) -> Steps[PartitionReport]:
+        """Return everything that was not acknowledged, but for sealed segments above the high watermark, which may be truncated.
+
+        It yields after each segment and row. No other report is begun before it has ended.
+        """
         self._reported.merge(self._new)
-        self._new = _Changes(sealed=self._take_uncommitted())
+        self._new = _Changes()
         self._sequence += 1
         self._awaits = True
-        all_of = self._reported
-        rows = [row for key in all_of.moved if (row := self._describe(key)) is not None]
+        all_of, sequence = self._reported, self._sequence
+        self._shown = {*all_of.marked, *self._marking}
+        yield from self._put_back_uncommitted()
+        rows = []
+        for key in list(all_of.moved):
+            if (row := self._describe(key)) is not None:
+                rows.append(row)
+            yield
         return PartitionReport(
             self._broker_id,
-            self._sequence,
+            sequence,
             [*(row for key, row in all_of.last.items() if key not in all_of.moved), *rows],
             tuple(all_of.sealed.values()),
             tuple(all_of.removed),
-            frozenset(all_of.marked.union(self._marking)),
+            frozenset(self._shown),
             all_of.is_swapped,
         )
 
-    def _take_uncommitted(self) -> dict[SegmentKey, SegmentRow]:
-        waiting: dict[SegmentKey, SegmentRow] = {}
+    def _put_back_uncommitted(self) -> Steps[None]:
+        """Take sealed segments that may be truncated out of the report."""
         for key, segment in list(self._reported.sealed.items()):
             row = self._describe((segment.topic, segment.partition))
             if row is not None and row.high_watermark < segment.next_offset:
-                waiting[key] = self._reported.sealed.pop(key)
-        return waiting
+                del self._reported.sealed[key]
+                if key not in self._new.removed:  # meanwhile
+                    self._new.sealed[key] = segment
+            yield
 
     def acknowledge(self, sequence: int, kept: Collection[TopicPartition] = ()) -> bool:
         """Forget the last report, once, if it is this one. Partitions of `kept` are reported again. Return whether it is."""

@@ -30,6 +30,7 @@ from kafkalake.internal_topics import TRANSACTION_JOURNAL
 from kafkalake.metadata.store import NONE_PUBLISHED, PublishedPartitions
 from kafkalake.metadata.tables.schemas import PartitionRow
 from kafkalake.offset_range import OffsetRange
+from kafkalake.run_blocking import take_all
 
 CLICKS, JOURNAL = UUID(int=1), UUID(int=2)
 P0, P1 = ("clicks", 0), ("clicks", 1)
@@ -226,9 +227,10 @@ def test_a_broker_forgets_the_transactions_that_are_shown(
             waves,
             frozenset,
             image,
+            ManualClock(),
         )
         reports._epoch = 1
-        sequence = Partitions.changes.report().sequence
+        sequence = take_all(Partitions.changes.report()).sequence
         status = await reports.poll(1, Acknowledgement({Kind.PARTITIONS: sequence}, frozenset(), hidden))
         assert waves.report() == kept
         assert status.is_marked == bool(kept)

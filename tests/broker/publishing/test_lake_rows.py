@@ -19,6 +19,7 @@ from kafkalake.cluster.image import NO_LEADER
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata.store import NONE_PUBLISHED, PublishedPartitions, PublishedState
 from kafkalake.metadata.tables.schemas import PartitionRow
+from kafkalake.run_blocking import Steps, take_all
 from kafkalake.topic_partition import TopicPartition
 
 CLICKS_0: TopicPartition = ("clicks", 0)
@@ -37,6 +38,8 @@ class Lake:
         self.brokers = [UnpublishedChanges(broker_id, self.describe) for broker_id in (0, 1)]
         self.rows = LakeRows(1, PublishedPartitions((), NONE_PUBLISHED))
         self.commits = 0
+        self.begun: Steps[PartitionReport] | None = None
+        """A report of the first broker that is being made."""
 
     def describe(self, partition: TopicPartition) -> PartitionRow | None:
         if partition not in self.ends:
@@ -55,7 +58,13 @@ class Lake:
         """Ask all brokers, commit, acknowledge. Return whether there was a commit."""
         if not self.rows.is_known:
             self.rows.take(self.store.load_published(APPLICATION_ID))
-        reports = [broker.report() for broker in self.brokers if broker]
+        steps = [
+            self.begun if not number and self.begun else each.report()
+            for number, each in enumerate(self.brokers)
+            if each
+        ]
+        self.begun = None
+        reports = [take_all(each) for each in steps]
         state = self.prepare(*reports, kept=kept)
         if state is not None:
             self.store.publish(state)
@@ -97,7 +106,7 @@ def test_only_the_rows_of_leaders_with_changes_are_written() -> None:
     lake.append(CLICKS_1)
     lake.publish()
     lake.append(CLICKS_1)
-    state = lake.prepare(lake.brokers[1].report())
+    state = lake.prepare(take_all(lake.brokers[1].report()))
     assert state is not None
     assert (state.leaders, [row.partition for row in state.partitions]) == ((1,), [1])
 
@@ -106,10 +115,10 @@ def test_what_was_not_acknowledged_is_reported_again_and_published_once() -> Non
     lake = Lake()
     lake.append(CLICKS_0, 200)
     lake.brokers[0].sealed(segment_row(base=0))
-    lake.prepare(lake.brokers[0].report())  # this controller is killed before its commit
+    lake.prepare(take_all(lake.brokers[0].report()))  # this controller is killed before its commit
     lake.begin_term(2)
     lake.brokers[0].sealed(segment_row(base=100))
-    state = lake.prepare(lake.brokers[0].report())
+    state = lake.prepare(take_all(lake.brokers[0].report()))
     assert state is not None
     lake.store.publish(state)  # and this one after it
     lake.begin_term(3)
@@ -123,7 +132,7 @@ def test_an_acknowledgement_counts_once_and_only_for_the_last_report() -> None:
     lake = Lake()
     lake.append(CLICKS_0)
     changes = lake.brokers[0]
-    first, second = changes.report(), changes.report()
+    first, second = take_all(changes.report()), take_all(changes.report())
     assert not changes.acknowledge(first.sequence)
     assert changes
     assert changes.acknowledge(second.sequence)
@@ -136,7 +145,7 @@ def test_a_deposed_controller_is_refused_once_the_next_has_published() -> None:
     lake = Lake()
     lake.append(CLICKS_0, 200)
     lake.brokers[0].sealed(segment_row())
-    late = lake.prepare(lake.brokers[0].report())
+    late = lake.prepare(take_all(lake.brokers[0].report()))
     assert late is not None
     lake.begin_term(2)
     lake.brokers[0].removed(segment_row().key)
@@ -153,7 +162,7 @@ def test_a_publish_that_failed_and_is_committed_is_continued_and_not_mixed_with_
     lake = Lake()
     lake.append(CLICKS_0, 5)
     lake.append(CLICKS_1, 7)
-    state = lake.prepare(*[broker.report() for broker in lake.brokers])
+    state = lake.prepare(*[take_all(broker.report()) for broker in lake.brokers])
     assert state is not None
     lake.store.publish(state)  # and its answer is lost
     lake.leaders[0] = 1
@@ -172,7 +181,7 @@ def test_a_publish_that_failed_and_is_committed_is_continued_and_not_mixed_with_
 def test_a_publish_is_refused_where_a_deposed_controller_has_published_after_the_rows_were_read() -> None:
     lake = Lake()
     lake.append(CLICKS_0, 5)
-    late = lake.prepare(lake.brokers[0].report())
+    late = lake.prepare(take_all(lake.brokers[0].report()))
     assert late is not None
     lake.begin_term(2)
     lake.store.publish(late)
@@ -249,10 +258,10 @@ def test_a_kept_last_stable_offset_is_published_later_although_nothing_moves() -
 def test_a_marker_that_is_being_written_is_reported_until_it_is_published() -> None:
     changes = UnpublishedChanges(0, lambda key: partition_row(*key))
     changes.marking(CLICKS_0)
-    changes.acknowledge(changes.report().sequence)
-    assert changes.report().marked == {CLICKS_0}
+    changes.acknowledge(take_all(changes.report()).sequence)
+    assert take_all(changes.report()).marked == {CLICKS_0}
     changes.marked(CLICKS_0)
-    report = changes.report()
+    report = take_all(changes.report())
     assert report.marked == {CLICKS_0}
     changes.acknowledge(report.sequence)
     assert not changes.is_marked
@@ -264,21 +273,74 @@ def test_the_last_row_of_a_partition_keeps_its_markers_until_it_is_published() -
     changes = UnpublishedChanges(0, led.get)
     changes.moved(CLICKS_0)
     changes.marked(CLICKS_0)
-    changes.report()
+    take_all(changes.report())
     changes.orphaned(led.pop(CLICKS_0))
     for _ in range(2):
-        report = changes.report()
+        report = take_all(changes.report())
         assert ([(row.topic, row.partition) for row in report.rows], report.marked) == ([CLICKS_0], {CLICKS_0})
         changes.acknowledge(report.sequence, {CLICKS_0})
-    changes.acknowledge(changes.report().sequence)
+    changes.acknowledge(take_all(changes.report()).sequence)
     assert not changes
     assert not changes.is_marked
+
+
+def test_what_happens_while_a_report_is_made_is_in_the_next_one() -> None:
+    led = {each: partition_row(*each) for each in (CLICKS_0, CLICKS_1)}
+    changes = UnpublishedChanges(0, led.get)
+    for each in led:
+        changes.moved(each)
+    steps = changes.report()
+    next(steps)
+    for each in list(led):
+        led[each] = partition_row(*each, end=7)
+        changes.moved(each)
+    report = take_all(steps)
+    assert sorted(row.log_end_offset for row in report.rows) == [partition_row(*CLICKS_0).log_end_offset, 7]
+    assert changes.acknowledge(report.sequence)
+    assert [row.log_end_offset for row in take_all(changes.report()).rows] == [7, 7]
+
+
+def test_rows_that_may_show_a_marker_are_marked_whatever_happens_while_the_report_is_made() -> None:
+    led = {each: partition_row(*each) for each in (CLICKS_0, CLICKS_1)}
+    changes = UnpublishedChanges(0, led.get)
+    for each in led:
+        changes.moved(each)
+    steps = changes.report()
+    next(steps)
+    for each in list(led):
+        changes.marking(each)
+        changes.marked(each)
+        changes.moved(each)
+    del led[CLICKS_0]
+    changes.dropped(CLICKS_0)
+    report = take_all(steps)
+    assert report.marked == {CLICKS_0, CLICKS_1}
+    changes.acknowledge(report.sequence, report.marked)
+    report = take_all(changes.report())
+    assert ([(row.topic, row.partition) for row in report.rows], report.marked) == ([CLICKS_1], {CLICKS_1})
+    changes.acknowledge(report.sequence)
+    assert not changes
+    assert not changes.is_marked
+
+
+def test_a_segment_that_waits_and_is_removed_while_the_report_is_made_is_not_reported_again() -> None:
+    segment, other = segment_row(base=600), segment_row(base=500)
+    changes = UnpublishedChanges(0, lambda key: partition_row(*key, end=0))
+    changes.sealed(other)
+    changes.sealed(segment)
+    steps = changes.report()
+    next(steps)
+    changes.removed(segment.key)
+    assert take_all(steps).sealed == ()
+    report = take_all(changes.report())
+    assert (report.sealed, report.removed) == ((), (segment.key,))
 
 
 _event = st.one_of(
     st.tuples(st.just("append"), st.integers(0, 1)),
     st.tuples(st.sampled_from(["seal", "remove"]), st.integers(0, 4)),
     st.tuples(st.sampled_from(["publish", "report", "fail", "term"]), st.just(0)),
+    st.tuples(st.just("begin"), st.integers(0, 4)),
 )
 
 
@@ -303,7 +365,15 @@ def test_whatever_fails_the_tables_end_up_equal_to_the_logs(events: list[tuple[s
             term += 1
             lake.begin_term(term)
         elif event == "report":
-            lake.brokers[0].report()  # and it is lost
+            take_all(lake.begun or lake.brokers[0].report())  # and it is lost
+            lake.begun = None
+        elif event == "begin":
+            take_all(lake.begun or lake.brokers[0].report())
+            lake.begun = lake.brokers[0].report()
+            for _ in range(number):
+                if next(lake.begun, True):
+                    lake.begun = None  # it was shorter, and is lost
+                    break
         else:
             lake.publish_or_fail()
     lake.store.fail_next = []

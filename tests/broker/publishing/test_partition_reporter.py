@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,13 @@ from manual_clock import ManualClock
 from metadata.metadata_rows import segment_row
 
 from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.publishing.broker_reports import BrokerReports
 from kafkalake.broker.publishing.partitions import PartitionReporter
+from kafkalake.clock import SystemClock
 from kafkalake.cluster.image import NO_LEADER
 from kafkalake.errors import KafkaError, KafkaStorageError
 from kafkalake.metadata.tables.schemas import SegmentRow
+from kafkalake.run_blocking import take_all
 
 REGISTERED = SimpleNamespace(leader=0, replicas=(0, 1), isr=(0, 1))
 TOPIC = SimpleNamespace(name="clicks", topic_id=UUID(int=7), registrations=(REGISTERED,) * 3)
@@ -159,13 +163,13 @@ def test_the_last_offsets_of_a_partition_are_reported_unless_another_broker_lead
         for _ in range(2):
             partition = new_partition()
             reporter.partition_added(partition)
-            reporter.changes.acknowledge(reporter.changes.report().sequence)
+            reporter.changes.acknowledge(take_all(reporter.changes.report()).sequence)
             partition.log.log_end_offset = 22
             registered = SimpleNamespace(leader=leader, replicas=(0, 1), isr=(1,))
             partition.topic = SimpleNamespace(name="clicks", topic_id=TOPIC.topic_id, registrations=(registered,))
             reporter.partition_resigned(partition)
             for is_published in (False, True):
-                report = reporter.changes.report()
+                report = take_all(reporter.changes.report())
                 assert [row.log_end_offset for row in report.rows] == ends
                 reporter.changes.acknowledge(report.sequence if is_published else -1)
             assert not reporter.changes
@@ -190,7 +194,7 @@ def test_segments_of_a_log_that_could_not_be_read_are_published_later() -> None:
         for published in ([1], [1], [0, 1]):
             await look()
             await asyncio.sleep(0)
-            assert sorted(row.partition for row in reporter.changes.report().sealed) == published
+            assert sorted(row.partition for row in take_all(reporter.changes.report()).sealed) == published
             compare_again()
         resigned = new_partition(KafkaStorageError("no descriptor left"), index=2)
         reporter.partition_added(resigned)
@@ -220,7 +224,7 @@ def test_a_segment_that_is_removed_while_it_is_compared_is_not_published() -> No
         reporter.partition_added(partition)
         await look()
         await asyncio.sleep(0)
-        report = reporter.changes.report()
+        report = take_all(reporter.changes.report())
         assert ([each.base_offset for each in report.removed], list(report.sealed)) == ([0], [])
 
     events: Any = None
@@ -249,7 +253,7 @@ def test_rows_of_records_that_an_unclean_election_has_lost_are_gone() -> None:
         reporter.partition_added(partition)
         await look()
         await asyncio.sleep(0)
-        removed = set(reporter.changes.report().removed)
+        removed = set(take_all(reporter.changes.report()).removed)
         assert removed == {row.key for row in (kept[0], *lost)}, (
             "and the one before the log start, which a job has raised"
         )
@@ -268,7 +272,7 @@ def test_a_segment_that_ends_elsewhere_than_the_one_an_unclean_election_has_lost
         reporter.partition_added(new_partition())
         await look()
         await asyncio.sleep(0)
-        report = reporter.changes.report()
+        report = take_all(reporter.changes.report())
         assert [(each.base_offset, each.next_offset, each.broker_id) for each in report.sealed] == [(0, 10, 0)]
         assert not report.removed
 
@@ -285,13 +289,13 @@ def test_what_was_rewritten_to_segments_that_a_log_refuses_is_published_again() 
         store.segments = (reporter._segments_of(partition).row(SEALED),)
         await look()
         await asyncio.sleep(0)
-        assert not reporter.changes.report().sealed
+        assert not take_all(reporter.changes.report()).sealed
         store.segments = ()
         partition.log.refused = (REWRITTEN[0],)
         for _ in range(2):
             await look()
             await asyncio.sleep(0)
-        report = reporter.changes.report()
+        report = take_all(reporter.changes.report())
         assert [(each.base_offset, each.generation) for each in report.removed] == [(0, 1)]
         assert [(each.base_offset, each.generation) for each in report.sealed] == [(0, 0)]
 
@@ -325,14 +329,14 @@ def test_a_lack_of_descriptors_does_not_end_a_start(caplog: pytest.LogCaptureFix
         topics: Any = SimpleNamespace(find_id=lambda topic_id: TOPIC)
         await reporter.compare_all(topics)
         await asyncio.sleep(0)
-        report = reporter.changes.report()
+        report = take_all(reporter.changes.report())
         assert not partition.log.adopted and not report.sealed and not report.removed
         assert "too many open files" in caplog.text
         store.segments = ()
         await look()
         await asyncio.sleep(0)
         assert [each.generation for each in partition.log.adopted] == [1]
-        assert [each.base_offset for each in reporter.changes.report().sealed] == [0]
+        assert [each.base_offset for each in take_all(reporter.changes.report()).sealed] == [0]
 
     asyncio.run(run())
 
@@ -369,10 +373,39 @@ def test_a_topic_that_comes_again_in_the_version_in_which_it_goes_is_reported() 
             reporter.partition_added(partition)
         reporter.partition_removed(before)
         reporter.report_all()
-        report = reporter.changes.report()
+        report = take_all(reporter.changes.report())
         assert [row.topic_id for row in report.rows] == [str(UUID(int=8))]
         assert {key.topic_id for key in report.removed} == {str(TOPIC.topic_id)}
         reporter.partition_removed(again)
-        assert not reporter.changes.report().rows
+        assert not take_all(reporter.changes.report()).rows
+
+    asyncio.run(run())
+
+
+def test_the_report_of_very_many_partitions_holds_nobody_up() -> None:
+    many = 10_000
+    topic = SimpleNamespace(name="clicks", topic_id=UUID(int=7), registrations=(REGISTERED,) * many)
+
+    async def longest_turn_ms(reports: BrokerReports) -> float:
+        collected = asyncio.ensure_future(reports.partitions(1))
+        longest_s, last_s = 0.0, time.thread_time()
+        while not collected.done():
+            await asyncio.sleep(0)
+            now_s = time.thread_time()
+            longest_s, last_s = max(longest_s, now_s - last_s), now_s
+        assert len(collected.result().rows) == many
+        return longest_s * 1000
+
+    async def run() -> None:
+        store: Any = Store()
+        reporter = PartitionReporter(Path("lake"), 0, store, SystemClock(), run_blocking)
+        for index in range(many):
+            partition = new_partition(index=index)
+            partition.topic = topic
+            reporter.partition_added(partition)
+        none: Any = None
+        image: Any = SimpleNamespace(version=1, controller_epoch=1)
+        reports = BrokerReports(reporter, none, none, none, frozenset, lambda: image, SystemClock())
+        assert min([await longest_turn_ms(reports) for _ in range(4)]) < 20
 
     asyncio.run(run())
