@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
+
 import pytest
 from kafka_reference import Kafkalake
 from lake_catalog import Statement, refused
@@ -50,3 +55,42 @@ def test_partitions_that_are_refused_behind_the_settings_say_so(
     assert state(broker, clicks) == (4, "7200000")
     with pytest.raises(InvalidPartitionsError, match=r"increase$"):
         alter_table({**question, "set": {"partitions": "4"}})
+
+
+KILLED = """
+import json, os, signal, sys
+from kafkalake.client.administration.blocking import Admin
+from kafkalake.spark.planner.statements import alter_table
+
+create_partitions = Admin.create_partitions
+
+def killed(admin, topic, count, *, validate_only=False):
+    if not validate_only:
+        os.kill(os.getpid(), signal.SIGKILL)
+    create_partitions(admin, topic, count, validate_only=validate_only)
+
+Admin.create_partitions = killed
+alter_table(json.loads(sys.argv[1]))
+"""
+
+
+def test_a_statement_that_was_killed_between_its_changes_is_completed_when_it_is_repeated(
+    broker: Kafkalake, clicks: str
+) -> None:
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic(clicks, partitions=1, config={"value.schema": "user STRING", "retention.bytes": "5000000"})
+    changes = {
+        "set": {"partitions": "3", "retention.ms": "7200000"},
+        "unset": ["retention.bytes"],
+        "add": [{"name": "ms", "type": "INT", "comment": None}],
+    }
+    question = {"lake": str(broker.lake), "topic": clicks, **changes}
+    ended = subprocess.run([sys.executable, "-c", KILLED, json.dumps(question)], timeout=60)
+    assert ended.returncode == -signal.SIGKILL
+    assert state(broker, clicks) == (1, "7200000")
+    for _ in range(2):
+        alter_table(question)
+        assert state(broker, clicks) == (3, "7200000")
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            found = {entry.name: entry.value for entry in admin.describe_configs(TOPIC_RESOURCE, [clicks])[clicks]}
+        assert (found["value.schema"], found["retention.bytes"]) == ("user STRING, ms INT", "-1")

@@ -76,8 +76,9 @@ def alter_table(question: Question) -> None:
     """Set the settings in `set`, return those in `unset` to their defaults, and add the columns in `add`.
 
     The broker adds columns to those that are there by then, so that nobody's are lost. What it refuses is not done in part, but
-    settings and partitions are two changes: an error between them says that the settings are changed. The statement can be
-    repeated.
+    settings and partitions are two changes: no request of Kafka's carries both. The settings are first, as they can be changed
+    back. An error between the changes says that the settings are changed. Repeated, the statement does what is left to do, also
+    after it was killed.
 
     Raise `ConfigurationError`, `InvalidConfigError`, `InvalidPartitionsError` and others.
     """
