@@ -10,3 +10,6 @@ TRANSACTION_JOURNAL = "__transaction_state"
 DELAYED_JOURNAL = "__delayed"
 INTERNAL = frozenset({GROUP_JOURNAL, TRANSACTION_JOURNAL, DELAYED_JOURNAL})
 """Topics written by the broker itself and readable by clients."""
+
+CLUSTER_METADATA = "__cluster_metadata"
+"""Kafka's journal of its controllers. There is none here, and no other topic may have its name."""

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from kafkalake.broker.admin.config_admin import CHANGES_MAX, Change
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.cluster.image import ConfigResource, ResourceKind
-from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError, NotControllerError, as_value
+from kafkalake.errors import (
+    ClusterAuthorizationError,
+    InvalidRequestError,
+    KafkaError,
+    NotControllerError,
+    UnknownTopicOrPartitionError,
+    as_value,
+)
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalake.server.forwarding import find_out_if_replaced, forward
@@ -18,7 +25,7 @@ from kafkalake.server.group_lookup import check_group
 from kafkalake.server.handlers.describe_configs import check_broker_name
 from kafkalake.server.logger_levels import change_levels, own_levels
 from kafkalake.server.request import Request
-from kafkalake.server.topic_lookup import find_topic
+from kafkalake.server.topic_lookup import find_described_topic
 from kafkalake.wire.messages.topics import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -50,13 +57,15 @@ async def change_resources(
         try:
             if times[kind, name] > 1:
                 raise InvalidRequestError("Each resource must appear at most once.")
+            if kind == BROKER_LOGGER:
+                _check_loggers(request, name)
             change, found = change_of(resource), _find_resource(request, kind, name)
             if isinstance(found, Topic):
                 of_topics[found] = change
             elif found is not None:
                 changes[found] = change
             else:
-                _change_loggers(request, kind, name, change, validate_only=request.body.validate_only)
+                _change_loggers(kind, change, validate_only=request.body.validate_only)
             outcomes.append(found)
         except KafkaError as error:
             outcomes.append(as_value(error))
@@ -131,7 +140,10 @@ def _find_resource(request: Request[object], resource_type: int, name: str) -> C
     if resource_type == TOPIC:
         if not name:
             raise InvalidRequestError("Default topic resources are not allowed.")
-        return find_topic(request, name)
+        try:
+            return find_described_topic(request, name)
+        except UnknownTopicOrPartitionError:
+            raise UnknownTopicOrPartitionError(f"The topic '{name}' does not exist.") from None
     if resource_type == GROUP:
         check_group(request, name)
         return ConfigResource(ResourceKind.GROUP, name)
@@ -142,18 +154,26 @@ def _find_resource(request: Request[object], resource_type: int, name: str) -> C
     return ConfigResource(ResourceKind.CLIENT_METRICS, name) if resource_type == CLIENT_METRICS else None
 
 
-def _change_loggers(
-    request: Request[object], resource_type: int, name: str, change: Change, *, validate_only: bool
-) -> None:
-    """Apply `change` to the levels of this broker's loggers.
+def refuse_nulls(names: Iterable[str]) -> None:
+    """Raise `InvalidRequestError` if there are settings that are to be set to null."""
+    if nulls := ", ".join(names):
+        raise InvalidRequestError(f"Null value not supported for : {nulls}")
 
-    Raise `InvalidConfigError`, `InvalidRequestError`, also for any other type of resource, or the errors of the lookup.
-    """
-    if resource_type != BROKER_LOGGER:
-        raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
+
+def _check_loggers(request: Request[object], name: str) -> None:
+    """Raise the error of a resource of loggers that are not this broker's, or not the principal's to change."""
     if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
         raise ClusterAuthorizationError()
     check_broker_name(request, name)
+
+
+def _change_loggers(resource_type: int, change: Change, *, validate_only: bool) -> None:
+    """Apply `change` to the levels of this broker's loggers.
+
+    Raise `InvalidConfigError`, `InvalidRequestError`, also for any other type of resource.
+    """
+    if resource_type != BROKER_LOGGER:
+        raise InvalidRequestError(f"Unknown resource type {resource_type}")
     change_levels(change(own_levels()), validate_only=validate_only)
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 from kafkalake.buffers import Buffer
 from kafkalake.clock import Deadline
 from kafkalake.config.listener import Listener
+from kafkalake.error_sentences import SENTENCES
+from kafkalake.errors import KafkaError
 from kafkalake.run_blocking import TURN_NS
 from kafkalake.server.authorizer import Operation, Principal, Resource
 from kafkalake.wire.messages.codec import encode_response, encode_response_in_steps
@@ -169,6 +171,13 @@ class Request(Generic[Body]):
         """Return an error's text for the client, with paths relative to the lake."""
         lake = self.context.broker.logs.root.parent.parent
         return str(error).replace(f"{lake.absolute()}/", "").replace(f"{lake}/", "")
+
+    def specific_text(self, error: KafkaError) -> str | None:
+        """Return an error's text for the client, None if it is but Kafka's message for the code, which every client has itself.
+
+        So it is in Kafka's answers where the error was raised as an exception.
+        """
+        return None if str(error) == SENTENCES.get(error.code) else self.error_text(error)
 
     def grow(self, count: int) -> None:
         """Add `count` bytes of decompressed data to the request's size. That leaves less room for requests queued behind it."""

@@ -33,7 +33,7 @@ from kafkalake.errors import (
     UnknownTopicOrPartitionError,
     as_value,
 )
-from kafkalake.internal_topics import INTERNAL
+from kafkalake.internal_topics import CLUSTER_METADATA, INTERNAL
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.topic_names import check_topic_name, collision_key
 
@@ -116,6 +116,8 @@ class TopicPlans:
     def _plan(self, new: NewTopic, taken: Mapping[str, str], room: int) -> TopicPlan:
         """`taken`: the names of topics that are created with it, by collision key. room: how many partitions there may be more."""
         check_topic_name(new.name)
+        if new.name == CLUSTER_METADATA:
+            raise InvalidRequestError(f"Creation of internal topic {CLUSTER_METADATA} is prohibited.")
         other = self._topics.find_collision(new.name) or taken.get(collision_key(new.name))
         if other == new.name or new.name in self._topics:
             raise TopicAlreadyExistsError(f"Topic '{new.name}' already exists.")
@@ -227,8 +229,8 @@ class TopicPlans:
         if assignments is not None:
             if len(assignments) != count - have:
                 raise InvalidReplicaAssignmentError(
-                    f"Attempted to add {count - have} additional partition(s), but {len(assignments)} assignment(s) "
-                    "were specified."
+                    f"Attempted to add {count - have} additional partition(s), but only {len(assignments)} "
+                    "assignment(s) were specified."
                 )
             check_assignments(assignments, self._topics.image.brokers, factor_of(topic.registrations))
             new_partitions(self._topics.image, assignments, first=have)
@@ -239,13 +241,13 @@ class TopicPlans:
         return more
 
     def _plan_assigned(self, new: NewTopic) -> TopicPlan:
-        if new.partitions != -1:
-            raise InvalidRequestError(
-                "A manual partition assignment was specified, but numPartitions was not set to -1."
-            )
         if new.replication_factor != -1:
             raise InvalidRequestError(
                 "A manual partition assignment was specified, but replication factor was not set to -1."
+            )
+        if new.partitions != -1:
+            raise InvalidRequestError(
+                "A manual partition assignment was specified, but numPartitions was not set to -1."
             )
         assigned = sorted(new.assignments or ())
         if [index for index, _ in assigned] != list(range(len(assigned))):
@@ -266,9 +268,7 @@ class TopicPlans:
         if count < 1:
             raise InvalidPartitionsError("Number of partitions was set to an invalid non-positive value.")
         if count > PARTITIONS_MAX:
-            raise InvalidPartitionsError(
-                f"Excessively large number of partitions per request: more than {PARTITIONS_MAX}."
-            )
+            raise PolicyViolationError("Excessively large number of partitions per request.")
         if factor == -1:
             factor = max(config.default_replication_factor, 1)
         check_factor(self._topics.image, factor)

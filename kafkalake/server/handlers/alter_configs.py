@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kafkalake.broker.admin.config_admin import Change
 from kafkalake.errors import InvalidRequestError
-from kafkalake.server.config_changes import change_resources
+from kafkalake.server.config_changes import change_resources, refuse_nulls
 from kafkalake.server.config_resources import BROKER_LOGGER
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.topics import (
@@ -29,7 +29,5 @@ def _replacing(resource: AlterConfigsResource) -> Change:
     wanted = {config.name: config.value for config in resource.configs}
     if len(wanted) < len(resource.configs):
         raise InvalidRequestError("Error due to duplicate config keys")
-    for config in resource.configs:
-        if config.value is None:
-            raise InvalidRequestError(f"Null value not supported for : {config.name}")
+    refuse_nulls(config.name for config in resource.configs if config.value is None)
     return lambda present: wanted

@@ -37,7 +37,7 @@ async def handle(request: Request[CreatePartitionsRequest]) -> CreatePartitionsR
             if deadline.is_over:
                 raise RequestTimedOutError()
             if times[name] > 1:
-                raise InvalidRequestError("Duplicate topic in request.")
+                raise InvalidRequestError("Duplicate topic name.")
             wanted[name] = _more_partitions(request, topic)
         except KafkaError as error:
             errors[name] = as_value(error)
@@ -54,7 +54,7 @@ async def handle(request: Request[CreatePartitionsRequest]) -> CreatePartitionsR
         errors |= dict.fromkeys(wanted, as_value(error))
     answers = []
     for name in topics:
-        code, message = (errors[name].code, request.error_text(errors[name])) if name in errors else (0, None)
+        code, message = (errors[name].code, request.specific_text(errors[name])) if name in errors else (0, None)
         answers.append(CreatePartitionsTopicResult(name=name, error_code=code, error_message=message))
         await request.turn()
     return CreatePartitionsResponse(results=answers, throttle_time=mutations.delay_ms)

@@ -3,8 +3,8 @@
 - 4: -1 for the broker's default of partitions and replication factor. 5: flexible; the response has partitions, replication
   factor and settings. 7: topic ids.
 - 6: THROTTLING_QUOTA_EXCEEDED; before, the client is only delayed (KIP-599). What is only checked counts too, as in Kafka.
-- A name used twice in one request gets INVALID_REQUEST. Each topic has its own result. All topics of a request are one commit,
-  and in Delta when acknowledged.
+- A name used twice in one request gets INVALID_REQUEST, more than 10,000 partitions POLICY_VIOLATION. Each topic has its own
+  result. All topics of a request are one commit, and in Delta when acknowledged.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.config.layers import Settings
 from kafkalake.errors import (
-    InvalidPartitionsError,
     InvalidRequestError,
     KafkaError,
+    PolicyViolationError,
     RequestTimedOutError,
     TopicAuthorizationError,
     as_value,
@@ -41,7 +41,7 @@ async def handle(request: Request[CreateTopicsRequest]) -> CreateTopicsResponse:
     body, mutations = request.body, request.context.quotas.mutations(request, strict_since=6)
     deadline = request.deadline(body.timeout)
     if deadline.is_over:
-        return refusal(body, RequestTimedOutError.code, str(RequestTimedOutError()))
+        return refusal(body, RequestTimedOutError.code, None)
     outcomes = await request.in_turns(_refused(request))
     wanted = [_new_topic(each) for each in body.topics if each.name not in outcomes]
     try:
@@ -69,11 +69,9 @@ def _refused(
         if times[topic.name] > 1:
             found[topic.name] = InvalidRequestError("Duplicate topic name.")
         elif asked > PARTITIONS_MAX:
-            found[topic.name] = InvalidPartitionsError(
-                f"Excessively large number of partitions per request: more than {PARTITIONS_MAX}."
-            )
+            found[topic.name] = PolicyViolationError("Excessively large number of partitions per request.")
         elif not (may_create_all or request.allows(Resource.TOPIC, topic.name)):
-            found[topic.name] = TopicAuthorizationError()
+            found[topic.name] = TopicAuthorizationError("Authorization failed.")
     return found
 
 
@@ -92,7 +90,9 @@ def _results(
     def result(number: int) -> CreatableTopicResult:
         name, outcome = outcomes[number]
         if isinstance(outcome, KafkaError):
-            return CreatableTopicResult(name=name, error_code=outcome.code, error_message=request.error_text(outcome))
+            return CreatableTopicResult(
+                name=name, error_code=outcome.code, error_message=request.specific_text(outcome)
+            )
         topic, plan = outcome
         return CreatableTopicResult(
             name=name,
@@ -114,7 +114,7 @@ def _configs(settings: Settings, topic: Topic) -> list[DescribedConfig]:
     ]
 
 
-def refusal(body: CreateTopicsRequest, code: int, message: str) -> CreateTopicsResponse:
+def refusal(body: CreateTopicsRequest, code: int, message: str | None) -> CreateTopicsResponse:
     """Return the response that refuses all of a request."""
     topics = dict.fromkeys(each.name for each in body.topics)
     return CreateTopicsResponse(

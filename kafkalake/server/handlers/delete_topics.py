@@ -2,7 +2,7 @@
 
 - 3: TOPIC_DELETION_DISABLED if `delete.topic.enable` is off (INVALID_REQUEST before). 4: flexible. 5: error messages, and
   THROTTLING_QUOTA_EXCEEDED; before, the client is only delayed (KIP-599). 6: topic ids. A topic named twice, or by name and by id,
-  gets INVALID_REQUEST: in the second case one answer for both, as in Kafka.
+  gets INVALID_REQUEST: one answer for all of its names, as in Kafka.
 - The topics are deleted together, in one commit. If its turn does not come within the timeout, all get REQUEST_TIMED_OUT.
 - Acknowledged when the topic is removed from Delta and no longer served. Its files are deleted after `file.delete.delay.ms`.
 """
@@ -20,7 +20,10 @@ from kafkalake.errors import (
     InvalidRequestError,
     KafkaError,
     RequestTimedOutError,
+    TopicAuthorizationError,
     TopicDeletionDisabledError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
     as_value,
 )
 from kafkalake.server.authorizer import Resource
@@ -32,6 +35,9 @@ from kafkalake.wire.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+
+_WITH_MESSAGE = (UnknownTopicOrPartitionError, UnknownTopicIdError, TopicAuthorizationError)
+"""Errors that Kafka answers with its message for the code."""
 
 
 async def handle(request: Request[DeleteTopicsRequest]) -> DeleteTopicsResponse:
@@ -49,9 +55,12 @@ async def handle(request: Request[DeleteTopicsRequest]) -> DeleteTopicsResponse:
         await request.turn()
     twice = {each.topic_id for each in asked if each.name is None and each.topic_id in named}
     found: list[tuple[DeleteTopicState, Topic | None, KafkaError | None]] = []
+    answered: set[tuple[str | None, UUID | None]] = set()
     for each in asked:
-        if each.name is not None or each.topic_id not in twice:
+        key = (each.name, each.topic_id)
+        if key not in answered and (each.name is not None or each.topic_id not in twice):
             found.append((each, *_find_deletable(request, each, times, twice, deadline)))
+        answered.add(key)
         await request.turn()
     topics = [topic for _, topic, refused in found if topic is not None and refused is None]
     try:
@@ -69,7 +78,9 @@ async def handle(request: Request[DeleteTopicsRequest]) -> DeleteTopicsResponse:
 def _result(
     request: Request[DeleteTopicsRequest], deleted: Topic | DeleteTopicState, error: KafkaError | None
 ) -> DeletableTopicResult:
-    code, message = (0, None) if error is None else (error.code, request.error_text(error))
+    code, message = (0, None) if error is None else (error.code, request.specific_text(error))
+    if isinstance(error, _WITH_MESSAGE):
+        message = request.error_text(error)
     return DeletableTopicResult(name=deleted.name, topic_id=deleted.topic_id, error_code=code, error_message=message)
 
 

@@ -21,7 +21,7 @@ from kafkalake.config.setting_texts import format_value, members_of
 from kafkalake.config.topic_values import VALUE_SCHEMA, with_fields
 from kafkalake.config.topics import TOPIC_SETTINGS
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError
-from kafkalake.server.config_changes import change_resources
+from kafkalake.server.config_changes import change_resources, refuse_nulls
 from kafkalake.server.config_resources import BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalake.server.logger_levels import check_logger
 from kafkalake.server.request import Request
@@ -52,13 +52,12 @@ def _check(resource: AlterConfigsResource) -> None:
         if not config.name:
             raise InvalidRequestError("Resource name cannot be empty")
         if names[config.name] > 1:
-            raise InvalidRequestError(f"Error due to duplicate config keys for {resource.resource_name}: {config.name}")
+            raise InvalidRequestError("Error due to duplicate config keys")
         if config.config_operation not in (SET, DELETE, APPEND, SUBTRACT):
             raise InvalidRequestError(f"Unknown alter config operation {config.config_operation}")
         if resource.resource_type == BROKER_LOGGER:
             _check_level(config)
-        if config.value is None and config.config_operation != DELETE:
-            raise InvalidRequestError(f"Null value not supported for : {config.name}")
+    refuse_nulls(each.name for each in resource.configs if each.value is None and each.config_operation != DELETE)
 
 
 def _check_level(config: AlterableConfig) -> None:
