@@ -38,6 +38,18 @@ def take_all(steps: Steps[T]) -> T:
             return result
 
 
+async def take_in_turns(steps: Steps[T], now_ns: Callable[[], int]) -> T:
+    """Take all steps, as `iterate_in_turns`, and return what they return."""
+    result: list[T] = []
+
+    def each() -> Steps[None]:
+        result.append((yield from steps))
+
+    async for _ in iterate_in_turns(each(), now_ns):
+        pass
+    return result[0]
+
+
 async def iterate_in_turns(items: Iterable[T], now_ns: Callable[[], int]) -> AsyncIterator[T]:
     """Yield items. Whenever what is done with them has taken `TURN_NS`, other work of the event loop has its turn."""
     from asyncio import sleep  # which commands without an event loop do not import

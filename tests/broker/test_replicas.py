@@ -257,6 +257,37 @@ def test_a_wide_topic_is_deleted_in_turns(tmp_path: Path, monkeypatch: pytest.Mo
     run(test)
 
 
+def test_many_narrow_topics_are_deleted_and_altered_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        here = Here(tmp_path)
+        rows = [TopicRow(f"t{number}", str(UUID(int=number)), 1, {}, 0) for number in range(1, 51)]
+        partitions = {UUID(row.topic_id): (registered(HERE, 1, HERE),) for row in rows}
+        created = here.topics.image.with_topics(partitions)
+        await here.replicas.follow(created, rows)
+        configure = Topics.configure
+
+        def alter(*args: Any) -> None:
+            here.clock.advance(1)
+            configure(*args)
+
+        monkeypatch.setattr(Topics, "configure", alter)
+        altered = [replace(row, config={"retention.ms": "1"}) for row in rows]
+        following = here.replicas.follow(replace(created, version=created.version + 1), altered)
+        changed = await steps_of(following, lambda: sum(bool(each.overrides) for each in here.topics))
+        assert set(range(5, 50, 5)) <= changed
+
+        def remove(partition: Partition) -> None:
+            here.clock.advance(1)
+            here.observer.seen.append("removed")
+
+        monkeypatch.setattr(here.observer, "partition_removed", remove)
+        deleting = here.replicas.follow(here.topics.image.without_topics(partitions))
+        assert set(range(5, 50, 5)) <= await steps_of(deleting, lambda: here.observer.seen.count("removed"))
+        await here.replicas.wait()
+
+    run(test)
+
+
 def test_the_logs_of_a_wide_topic_that_is_led_elsewhere_are_taken_away_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from kafkalake.broker.admin import level_topics
 from kafkalake.broker.admin.changes_in_turn import ChangesInTurn
 from kafkalake.broker.admin.config_admin import Change
-from kafkalake.broker.admin.topic_creation import Count, Creation, make_creations, no_quota, place_all, run_in_turns
+from kafkalake.broker.admin.topic_creation import Count, Creation, make_creations, no_quota, place_all
 from kafkalake.broker.admin.topic_plans import (
     TopicPlan,
     TopicPlans,
@@ -48,7 +48,7 @@ from kafkalake.errors import (
 )
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
-from kafkalake.run_blocking import RunBlocking, iterate_in_turns
+from kafkalake.run_blocking import RunBlocking, iterate_in_turns, take_in_turns
 from kafkalake.world import World
 
 logger = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ class TopicAdmin:
         self._controller = controller
         self._create_elsewhere = create_elsewhere
         self._world = world
+        self._now_ns = world.clock.monotonic_ns
         self._settings = settings
         self._tables = TopicTables(store, controller, topics, settings, run_blocking, world, reach)
         self._reach = reach
@@ -118,8 +119,8 @@ class TopicAdmin:
             return []
         if validate_only:
             await self._controller.confirm()  # a deposed controller has the topics and brokers of before
-            planned = await run_in_turns(self.plans.plan_all(wanted))
-            return await make_creations(wanted, planned, self._new_topic, count)
+            planned = await take_in_turns(self.plans.plan_all(wanted), self._now_ns)
+            return await make_creations(wanted, planned, self._new_topic, count, self._now_ns)
         return await self._changes.finish(self._create_all(wanted, count), timeout_ms)
 
     async def auto_create(self, name: str, count: Count = no_quota) -> Topic:
@@ -187,7 +188,7 @@ class TopicAdmin:
             return {}
         if validate_only:
             await self._controller.confirm()  # a deposed controller has the settings of before
-            return (await run_in_turns(self.plans.plan_alterations(changes))).refused
+            return (await take_in_turns(self.plans.plan_alterations(changes), self._now_ns)).refused
         timeout_ms = self._settings().broker.request_timeout_ms
         return await self._changes.finish(self._alter_configs(changes, changed_by), timeout_ms)
 
@@ -206,17 +207,17 @@ class TopicAdmin:
 
     async def _plan_all(self, wanted: Sequence[NewTopic]) -> list[TopicPlan | KafkaError]:
         """Return the plans of new topics. What refuses them is of the newest version; a topic that is being deleted does not."""
-        planned = await run_in_turns(self.plans.plan_all(wanted))
+        planned = await take_in_turns(self.plans.plan_all(wanted), self._now_ns)
         if not any(isinstance(each, KafkaError) for each in planned):
             return planned
         try:
             await self._tables.require_together()
         except KafkaStorageError as error:
             return [as_value(error) if isinstance(each, TopicAlreadyExistsError) else each for each in planned]
-        return await run_in_turns(self.plans.plan_all(wanted))
+        return await take_in_turns(self.plans.plan_all(wanted), self._now_ns)
 
     async def _create_all(self, wanted: Sequence[NewTopic], count: Count = no_quota) -> list[Creation | KafkaError]:
-        made = await make_creations(wanted, await self._plan_all(wanted), self._new_topic, count)
+        made = await make_creations(wanted, await self._plan_all(wanted), self._new_topic, count, self._now_ns)
         found = {new.name: each for new, each in zip(wanted, made, strict=True)}
         creations = [each for each in made if not isinstance(each, KafkaError)]
         if creations:
@@ -266,8 +267,11 @@ class TopicAdmin:
             await self._controller.change(create, rows)
         if refused:
             await self.settler.settle()
-        served = {each.topic.name: each for each in creations if each.topic.name not in refused}
-        return {**refused, **{name: await self._served(each) for name, each in served.items()}}
+        found: dict[str, Creation | KafkaError] = {**refused}
+        created = [each for each in creations if each.topic.name not in refused]
+        async for each in iterate_in_turns(created, self._now_ns):
+            found[each.topic.name] = await self._served(each)
+        return found
 
     async def _served(self, creation: Creation) -> Creation | KafkaError:
         """Return a topic that this broker serves now, or the error of one that it cannot serve, which is deleted.
@@ -298,7 +302,7 @@ class TopicAdmin:
         refused: dict[str, KafkaError] = {}
         deleted: dict[str, Topic] = {}
         targets_first = sorted(topics, key=lambda topic: topic.config.delay_level is not None)
-        async for topic in iterate_in_turns(targets_first, self._world.clock.monotonic_ns):
+        async for topic in iterate_in_turns(targets_first, self._now_ns):
             if not self._is_served(topic):
                 continue
             try:
@@ -324,7 +328,7 @@ class TopicAdmin:
         return self._topics.find(topic.name) is topic
 
     async def _check_all_more(self, wanted: Sequence[MorePartitions], count: Count) -> list[KafkaError | None]:
-        checked = await run_in_turns(self.plans.check_all_more(wanted))
+        checked = await take_in_turns(self.plans.check_all_more(wanted), self._now_ns)
         for number, (more, refused) in enumerate(zip(wanted, checked, strict=True)):
             try:
                 if refused is None:
@@ -358,13 +362,13 @@ class TopicAdmin:
             if more.topic.name in refused and not is_done(more)
         }
         added = [more for more in wanted if more.topic.name not in failed]
-        for topic, count, _ in added:
+        async for topic, count, _ in iterate_in_turns(added, self._now_ns):
             logger.info("partitions added topic=%s partitions=%d", topic.name, count)
         return failed | await self._follow_changed(more.topic.name for more in added if more.topic.config.delay_levels)
 
     async def _alter_configs(self, changes: Mapping[Topic, Change], changed_by: str) -> dict[Topic, KafkaError]:
         await self._tables.require_together()  # a deposed controller has the settings of before
-        planned = await run_in_turns(self.plans.plan_alterations(changes))
+        planned = await take_in_turns(self.plans.plan_alterations(changes), self._now_ns)
         altered = planned.altered
         if not altered:
             return planned.refused
@@ -374,7 +378,7 @@ class TopicAdmin:
         unclean = [each.topic for each in altered if each.topic.election_rules.is_unclean_allowed]
         if leaderless := [partition for topic in unclean for partition in topic.leaderless]:
             await self._controller.elect_leaders(leaderless, Election.UNCLEAN)
-        for topic, _, of_topic, _ in altered:
+        async for topic, _, of_topic, _ in iterate_in_turns(altered, self._now_ns):
             for name, old, new in of_topic:
                 logger.info(
                     "topic setting changed topic=%s name=%s old=%s new=%s by=%s", topic.name, name, old, new, changed_by

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Generator, Iterable
-from typing import NamedTuple, TypeVar, cast
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 from uuid import UUID
 
 from kafkalake.broker.admin.topic_plans import TopicPlan
@@ -19,14 +18,10 @@ from kafkalake.errors import (
     KafkaError,
     as_value,
 )
-
-TOPICS_PER_TURN = 100
-"""How many new topics are checked before other requests have their turn."""
+from kafkalake.run_blocking import iterate_in_turns
 
 Count = Callable[[int], None]
 """Counts the partitions that a client is about to create or delete. Raises `KafkaError` if that exceeds its quota."""
-
-T = TypeVar("T")
 
 
 def no_quota(partitions: int) -> None:
@@ -60,10 +55,11 @@ async def make_creations(
     planned: Iterable[TopicPlan | KafkaError],
     make: Callable[[NewTopic], Topic],
     count: Count,
+    now_ns: Callable[[], int],
 ) -> list[Creation | KafkaError]:
-    """Return what is to be created as it was planned, counted, and why the rest is not."""
+    """Return what is to be created as it was planned, counted, and why the rest is not. In turns."""
     made: list[Creation | KafkaError] = []
-    for new, plan in zip(wanted, planned, strict=True):
+    async for new, plan in iterate_in_turns(zip(wanted, planned, strict=True), now_ns):
         if isinstance(plan, KafkaError):
             made.append(plan)
             continue
@@ -72,19 +68,4 @@ async def make_creations(
             made.append(Creation(make(new), plan))
         except KafkaError as error:
             made.append(as_value(error))
-        if len(made) % TOPICS_PER_TURN == 0:
-            await asyncio.sleep(0)
     return made
-
-
-async def run_in_turns(steps: Generator[None, None, T]) -> T:
-    """Return the result of `steps`, between which other requests have their turns."""
-    number = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            return cast(T, stop.value)
-        number += 1
-        if number % TOPICS_PER_TURN == 0:
-            await asyncio.sleep(0)

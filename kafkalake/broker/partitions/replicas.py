@@ -215,7 +215,7 @@ class Replicas:
             known = {topic.topic_id: topic for topic in self._topics.unordered()}
             new = {
                 topic_id: topic_of(by_id[topic_id], self._settings())
-                for topic_id in image.partitions
+                async for topic_id in self._in_turns(image.partitions)
                 if topic_id not in known and topic_id in by_id
             }
             partitions = {topic_id: len(topic.registrations) for topic_id, topic in known.items()}
@@ -225,8 +225,8 @@ class Replicas:
             resigned = await self._prepare(changes, others)
             self._topics.apply(image, new.values(), gone)
             await self._place_all(changes, resigned)
-            self._configure_changed(known, by_id)
-            for topic in others:
+            await self._configure_changed(known, by_id)
+            async for topic in self._in_turns(others):
                 await self._forget(topic)
             grown = [
                 topic
@@ -485,9 +485,9 @@ class Replicas:
 
     # Settings
 
-    def _configure_changed(self, known: Mapping[UUID, Topic], rows: Mapping[UUID, TopicRow]) -> None:
+    async def _configure_changed(self, known: Mapping[UUID, Topic], rows: Mapping[UUID, TopicRow]) -> None:
         settings = self._settings()
-        for topic_id, topic in known.items():
+        async for topic_id, topic in self._in_turns(known.items()):
             if topic_id not in rows or topic.name not in self._topics:
                 continue
             overrides = topic_of(rows[topic_id], settings).overrides
