@@ -22,6 +22,7 @@ from functools import cache
 from typing import Protocol, TypeVar
 from uuid import UUID
 
+from kafkalake.broker.coordination.waiting import in_turns
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.publishing.broker_reports import BrokerReports
@@ -52,7 +53,7 @@ from kafkalake.metadata.store import (
     TransactionTable,
 )
 from kafkalake.metadata.tables.schemas import GroupOffsetRow, TransactionRow
-from kafkalake.run_blocking import RunBlocking
+from kafkalake.run_blocking import TURN_NS, RunBlocking
 from kafkalake.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -220,7 +221,8 @@ class LakePublisher:
 
     async def _in_term(self, image: ClusterImage) -> _Term:
         if self._term is None or self._term.epoch != image.controller_epoch:
-            self._term = _Term(image.controller_epoch, LakeRows(image.controller_epoch, await self._published()))
+            epoch = image.controller_epoch
+            self._term = _Term(epoch, await self._run_blocking(lambda: LakeRows(epoch, self._load_published())))
         return self._term
 
     def _asked(self, term: _Term, image: ClusterImage) -> set[int]:
@@ -271,12 +273,12 @@ class LakePublisher:
 
     # Partitions and segments
 
-    async def _published(self) -> PublishedPartitions:
-        return await self._run_blocking(lambda: self._store.load_published(APPLICATION_ID))
+    def _load_published(self) -> PublishedPartitions:
+        return self._store.load_published(APPLICATION_ID)
 
     async def _publish_partitions(self, term: _Term, statuses: Mapping[int, Status]) -> int:
         if not term.rows.is_known:
-            term.rows.take(await self._published())
+            await self._run_blocking(lambda: term.rows.take(self._load_published()))
         held: dict[int, HeldWaves] | None = None
         if any(status.is_marked for status in statuses.values()):
             await self._quieten(term, statuses)
@@ -293,7 +295,9 @@ class LakePublisher:
         image = self._image_of(term)
         cut = await self._cut(term, image, list(reports.values()), held)
         topic_ids = term.topic_ids(image)
-        state = term.rows.prepare(reports.values(), topic_ids, _leaders(image), cut.positions, self._clock.now_ms())
+        now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns
+        preparing = term.rows.prepare(reports.values(), topic_ids, _leaders(image), cut.positions, now_ms)
+        state = await in_turns(preparing, now_ns, TURN_NS)
         self._reached(PublishPoint.COLLECTED)
         cost_ms = 0
         if state is not None:

@@ -10,6 +10,7 @@ from kafkalake.cluster.image import NO_LEADER
 from kafkalake.metadata.changes import newest_row
 from kafkalake.metadata.store import PublishedPartitions, PublishedState
 from kafkalake.metadata.tables.schemas import PartitionRow
+from kafkalake.run_blocking import Steps
 from kafkalake.topic_partition import PartitionId, TopicPartition
 
 APPLICATION_ID = "kafkalake-controller"
@@ -54,8 +55,8 @@ class LakeRows:
         leader_of: Callable[[str, int], int],
         stable_max: Mapping[TopicPartition, int],
         now_ms: int,
-    ) -> PublishedState | None:
-        """Return what the reports change, None if that is nothing.
+    ) -> Steps[PublishedState | None]:
+        """Return what the reports change, None if that is nothing. It yields after each row.
 
         `topic_ids`: those of the cluster's topics; the rows of others go. `leader_of` returns the leader of a partition of a topic
         id by the newest image: what another broker reports of it is late, and dropped. `stable_max`: see `newest_row`.
@@ -78,6 +79,7 @@ class LakeRows:
                 if row != known:
                     rows[key] = row
                     leaders |= {row.leader} if known is None else {row.leader, known.leader}
+                yield
             for segment in report.sealed:
                 if segment.topic_id in topic_ids and not is_late((segment.topic_id, segment.partition), broker_id):
                     sealed.append(segment)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from kafkalake.broker.publishing.standstill import PAUSE_MS_MAX, STANDSTILL_MS
 from kafkalake.broker.publishing.unpublished import UnpublishedChanges
 from kafkalake.broker.transactions.cut import EndedTransaction, Shown, decide_cut
 from kafkalake.broker.transactions.waves import Waves
+from kafkalake.clock import SystemClock
 from kafkalake.cluster.image import NO_LEADER, BrokerRegistration, ClusterImage
 from kafkalake.config.layers import Settings
 from kafkalake.errors import BrokerUnavailableError
@@ -67,6 +69,8 @@ class ScriptedBroker:
     def __init__(self, broker_id: int, row: PartitionRow, transactions: list[EndedTransaction]) -> None:
         self.broker_id = broker_id
         self.row = row
+        self.rows: Sequence[PartitionRow] = ()
+        """Those that it reports, without markers, in place of the one."""
         self.transactions = transactions
         self.is_marked = True
         self.fails = ""
@@ -89,6 +93,8 @@ class ScriptedBroker:
 
     async def partitions(self, controller_epoch: int) -> PartitionReport:
         self._answer("partitions")
+        if self.rows:
+            return PartitionReport(self.broker_id, 7, self.rows, image_version=5)
         marked = frozenset({(self.row.topic, self.row.partition)}) if self.is_marked else frozenset()
         return PartitionReport(self.broker_id, 7, [self.row], marked=marked, image_version=5)
 
@@ -103,19 +109,22 @@ class ScriptedBroker:
 class Rounds:
     """Broker 0 is the controller. A transaction is open in the first partition, before T2."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, of: Callable[[], ClusterImage] = image, store: MemoryMetadataStore | None = None, is_real: bool = False
+    ) -> None:
+        """is_real: time passes, and what blocks is done in a thread."""
         self.brokers = [ScriptedBroker(0, row(0, 0, 3), []), ScriptedBroker(1, row(1, 2, 2), [T2])]
-        self.store = MemoryMetadataStore()
+        self.store = store or MemoryMetadataStore()
         self.clock = ManualClock()
         self.publisher = LakePublisher(
             0,
             self.brokers[0],  # type: ignore[arg-type]
             lambda broker_id: self.brokers[broker_id],  # type: ignore[return-value]
-            image,
+            of,
             topics("clicks", TRANSACTION_JOURNAL),
             self.store,
-            self.clock,
-            _run_here,
+            SystemClock() if is_real else self.clock,
+            asyncio.to_thread if is_real else _run_here,
             100,
         )
         self._check: Callable[[], Awaitable[object] | None] = lambda: None
@@ -286,3 +295,35 @@ def test_a_partition_is_not_known_by_what_was_published_before_its_leader_was_el
         ended = EndedTransaction(T2.position, {P1: OffsetRange(0, 0), P0: OffsetRange(0, 0)})
         cut = decide_cut([ended], shown | {P0: Shown(0, 1, 1)}, {})
         assert cut.positions == {P0: 0, P1: 0}, "it is not shown in one partition alone"
+
+
+def test_a_publish_of_very_many_partitions_holds_nobody_up() -> None:
+    """Neither what is taken from the table, nor what the reports make of it."""
+    many = 10_000
+    narrow = image()
+    wide = replace(narrow, partitions={**narrow.partitions, CLICKS: (sole_replica(0, 0),) * many})
+    template = row(0, 5, 5)
+    before, after = (
+        [replace(template, partition=index, log_end_offset=end) for index in range(many)] for end in (5, 9)
+    )
+
+    async def round_of(store: MemoryMetadataStore, epoch: int, reported: Sequence[PartitionRow]) -> float:
+        rounds = Rounds(lambda: replace(wide, controller_epoch=epoch), store, is_real=True)
+        for each in rounds.brokers:
+            each.is_marked, each.rows = False, reported if each.broker_id == 0 else reported[:1]
+        under_way = rounds._check()
+        assert under_way is not None
+        ended = asyncio.ensure_future(under_way)
+        longest_s, last_s = 0.0, time.thread_time()
+        while not ended.done():
+            await asyncio.sleep(0)
+            now_s = time.thread_time()
+            longest_s, last_s = max(longest_s, now_s - last_s), now_s
+        assert [each.log_end_offset for each in store.load_partitions()] == [reported[0].log_end_offset] * many
+        return longest_s * 1000
+
+    async def longest_turn_ms() -> float:
+        store = MemoryMetadataStore()
+        return max(await round_of(store, 1, before), await round_of(store, 2, after))
+
+    assert min(asyncio.run(longest_turn_ms()) for _ in range(4)) < 20

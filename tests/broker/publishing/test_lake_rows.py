@@ -52,7 +52,7 @@ class Lake:
 
     def prepare(self, *reports: PartitionReport, kept: Collection[TopicPartition] = ()) -> PublishedState | None:
         stable_max = dict.fromkeys(kept, -1)
-        return self.rows.prepare(reports, TOPICS, lambda _, index: self.leaders[index], stable_max, NOW_MS)
+        return take_all(self.rows.prepare(reports, TOPICS, lambda _, index: self.leaders[index], stable_max, NOW_MS))
 
     def publish(self, kept: Collection[TopicPartition] = ()) -> bool:
         """Ask all brokers, commit, acknowledge. Return whether there was a commit."""
@@ -236,7 +236,7 @@ def test_a_topic_that_is_gone_has_no_rows() -> None:
     lake = Lake()
     lake.append(CLICKS_0)
     lake.publish()
-    state = lake.rows.prepare((), set(), lambda *_: NO_LEADER, (), NOW_MS)
+    state = take_all(lake.rows.prepare((), set(), lambda *_: NO_LEADER, (), NOW_MS))
     assert state is not None
     assert (state.leaders, list(state.partitions)) == ((0,), [])
 
