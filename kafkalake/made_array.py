@@ -6,6 +6,7 @@ It takes no memory for all of them at once, and no time before the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import eq
 from typing import Generic, TypeVar, overload
 
 T = TypeVar("T")
@@ -23,6 +24,11 @@ class MadeArray(Sequence[T], Generic[T]):
 
     def __len__(self) -> int:
         return len(self._indexes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __iter__(self) -> Iterator[T]:
         return map(self._make, self._indexes)

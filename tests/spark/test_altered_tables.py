@@ -74,6 +74,7 @@ alter_table(json.loads(sys.argv[1]))
 """
 
 
+@pytest.mark.process
 def test_a_statement_that_was_killed_between_its_changes_is_completed_when_it_is_repeated(
     broker: Kafkalake, clicks: str
 ) -> None:
@@ -93,4 +94,4 @@ def test_a_statement_that_was_killed_between_its_changes_is_completed_when_it_is
         assert state(broker, clicks) == (3, "7200000")
         with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             found = {entry.name: entry.value for entry in admin.describe_configs(TOPIC_RESOURCE, [clicks])[clicks]}
-        assert (found["value.schema"], found["retention.bytes"]) == ("user STRING, ms INT", "-1")
+        assert (found["value.schema"], found["retention.bytes"]) == ("`user` STRING, `ms` INT", "-1")

@@ -119,6 +119,8 @@ def test_long_bytes_count_as_several_elements() -> None:
 def test_an_array_is_made_as_it_is_read() -> None:
     made = MadeArray(lambda number: number * number, range(2, 6))
     assert (len(made), list(made), made[1], list(made[1:3])) == (4, [4, 9, 16, 25], 9, [9, 16])
+    assert made == [4, 9, 16, 25]
+    assert made != [4, 9, 16] and made != [4, 9, 16, 26] and made != 4
 
 
 def test_an_unknown_field_raises() -> None:

@@ -544,7 +544,7 @@ def test_heartbeats_wait_for_others_and_commits_do_not() -> None:
     left = c.leave("i", LeavingMember("c"))
     c.coordinator.flush()
     assert left[0][0].error is None
-    assert not c.consumers.describe("i").members
+    assert c.consumers.describe("i").members == ()
 
 
 def test_changes_are_collected_in_turns_and_a_collection_that_is_overtaken_or_given_up_loses_none() -> None:
