@@ -38,16 +38,20 @@ def take_all(steps: Steps[T]) -> T:
             return result
 
 
-async def take_in_turns(steps: Steps[T], now_ns: Callable[[], int]) -> T:
-    """Take all steps, as `iterate_in_turns`, and return what they return."""
-    result: list[T] = []
+async def in_turns(steps: Steps[T], now_ns: Callable[[], int] = lambda: 0, turn_ns: int = 0) -> T:
+    """Return what `steps` return. Other work of the event loop goes on where they yield, `turn_ns` after it did last or later."""
+    from asyncio import sleep  # which commands without an event loop do not import
 
-    def each() -> Steps[None]:
-        result.append((yield from steps))
-
-    async for _ in iterate_in_turns(each(), now_ns):
-        pass
-    return result[0]
+    end_ns = now_ns() + turn_ns
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            found: T = stop.value
+            return found
+        if now_ns() >= end_ns:
+            await sleep(0)
+            end_ns = now_ns() + turn_ns
 
 
 async def iterate_in_turns(items: Iterable[T], now_ns: Callable[[], int]) -> AsyncIterator[T]:

@@ -48,7 +48,7 @@ from kafkalake.errors import (
 )
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
-from kafkalake.run_blocking import RunBlocking, iterate_in_turns, take_in_turns
+from kafkalake.run_blocking import TURN_NS, RunBlocking, in_turns, iterate_in_turns
 from kafkalake.world import World
 
 logger = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class TopicAdmin:
             return []
         if validate_only:
             await self._controller.confirm()  # a deposed controller has the topics and brokers of before
-            planned = await take_in_turns(self.plans.plan_all(wanted), self._now_ns)
+            planned = await in_turns(self.plans.plan_all(wanted), self._now_ns, TURN_NS)
             return await make_creations(wanted, planned, self._new_topic, count, self._now_ns)
         return await self._changes.finish(self._create_all(wanted, count), timeout_ms)
 
@@ -188,7 +188,7 @@ class TopicAdmin:
             return {}
         if validate_only:
             await self._controller.confirm()  # a deposed controller has the settings of before
-            return (await take_in_turns(self.plans.plan_alterations(changes), self._now_ns)).refused
+            return (await in_turns(self.plans.plan_alterations(changes), self._now_ns, TURN_NS)).refused
         timeout_ms = self._settings().broker.request_timeout_ms
         return await self._changes.finish(self._alter_configs(changes, changed_by), timeout_ms)
 
@@ -207,14 +207,14 @@ class TopicAdmin:
 
     async def _plan_all(self, wanted: Sequence[NewTopic]) -> list[TopicPlan | KafkaError]:
         """Return the plans of new topics. What refuses them is of the newest version; a topic that is being deleted does not."""
-        planned = await take_in_turns(self.plans.plan_all(wanted), self._now_ns)
+        planned = await in_turns(self.plans.plan_all(wanted), self._now_ns, TURN_NS)
         if not any(isinstance(each, KafkaError) for each in planned):
             return planned
         try:
             await self._tables.require_together()
         except KafkaStorageError as error:
             return [as_value(error) if isinstance(each, TopicAlreadyExistsError) else each for each in planned]
-        return await take_in_turns(self.plans.plan_all(wanted), self._now_ns)
+        return await in_turns(self.plans.plan_all(wanted), self._now_ns, TURN_NS)
 
     async def _create_all(self, wanted: Sequence[NewTopic], count: Count = no_quota) -> list[Creation | KafkaError]:
         made = await make_creations(wanted, await self._plan_all(wanted), self._new_topic, count, self._now_ns)
@@ -328,7 +328,7 @@ class TopicAdmin:
         return self._topics.find(topic.name) is topic
 
     async def _check_all_more(self, wanted: Sequence[MorePartitions], count: Count) -> list[KafkaError | None]:
-        checked = await take_in_turns(self.plans.check_all_more(wanted), self._now_ns)
+        checked = await in_turns(self.plans.check_all_more(wanted), self._now_ns, TURN_NS)
         for number, (more, refused) in enumerate(zip(wanted, checked, strict=True)):
             try:
                 if refused is None:
@@ -368,7 +368,7 @@ class TopicAdmin:
 
     async def _alter_configs(self, changes: Mapping[Topic, Change], changed_by: str) -> dict[Topic, KafkaError]:
         await self._tables.require_together()  # a deposed controller has the settings of before
-        planned = await take_in_turns(self.plans.plan_alterations(changes), self._now_ns)
+        planned = await in_turns(self.plans.plan_alterations(changes), self._now_ns, TURN_NS)
         altered = planned.altered
         if not altered:
             return planned.refused

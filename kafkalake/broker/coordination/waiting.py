@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -19,17 +19,3 @@ async def wait_for_call(ask: Callable[[Callable[[T], None]], None]) -> T:
 
     ask(call)
     return await called
-
-
-async def in_turns(steps: Generator[None, None, T], now_ns: Callable[[], int] = lambda: 0, turn_ns: int = 0) -> T:
-    """Return what `steps` return. Other work of the event loop goes on where they yield, `turn_ns` after it did last or later."""
-    end_ns = now_ns() + turn_ns
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            found: T = stop.value
-            return found
-        if now_ns() >= end_ns:
-            await asyncio.sleep(0)
-            end_ns = now_ns() + turn_ns

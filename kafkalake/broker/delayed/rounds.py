@@ -16,7 +16,6 @@ from functools import partial
 import numpy as np
 
 from kafkalake.broker.coordination.journal import Timers
-from kafkalake.broker.coordination.waiting import in_turns
 from kafkalake.broker.delayed.delivery import Delivery
 from kafkalake.broker.delayed.due_runs import DUE, OFFSET, Entries
 from kafkalake.broker.delayed.journal_state import JournalState
@@ -27,7 +26,7 @@ from kafkalake.delayed_journal import Reason
 from kafkalake.errors import CorruptSegmentError, KafkaLakeError
 from kafkalake.record.arrays import Int64s
 from kafkalake.record.message_set import MessageSet
-from kafkalake.run_blocking import RunBlocking
+from kafkalake.run_blocking import RunBlocking, in_turns
 from kafkalake.storage.log import Log
 
 logger = logging.getLogger(__name__)

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from kafkalake.broker.coordination.waiting import in_turns
 from kafkalake.broker.groups.table import GroupTable
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.cluster.image import NO_LEADER
 from kafkalake.errors import CoordinatorNotAvailableError
 from kafkalake.internal_topics import GROUP_JOURNAL
+from kafkalake.run_blocking import in_turns
 from kafkalake.topic_partition import TopicPartition
 
 OFFSETS_PER_TURN = 500

@@ -8,7 +8,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from kafkalake.broker.coordination.waiting import in_turns, wait_for_call
+from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.publishing.journal_reports import JournalReporter
 from kafkalake.broker.publishing.partitions import PartitionReporter
 from kafkalake.broker.publishing.reports import (
@@ -23,7 +23,7 @@ from kafkalake.broker.transactions.waves import Waves
 from kafkalake.clock import Clock
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import NotControllerError
-from kafkalake.run_blocking import TURN_NS
+from kafkalake.run_blocking import TURN_NS, in_turns
 
 
 class ReportPoint(Enum):

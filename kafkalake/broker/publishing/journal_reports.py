@@ -12,14 +12,13 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from kafkalake.broker.coordination.table import Changed, Changes
-from kafkalake.broker.coordination.waiting import in_turns
 from kafkalake.broker.groups.published import published_row as published_offset
 from kafkalake.broker.groups.table import ChangedOffset
 from kafkalake.broker.publishing.reports import JournalReport, JournalRow
 from kafkalake.broker.transactions.published import published_row as published_transaction
 from kafkalake.broker.transactions.table import ChangedTransaction
 from kafkalake.clock import Clock
-from kafkalake.run_blocking import TURN_NS
+from kafkalake.run_blocking import TURN_NS, in_turns
 
 logger = logging.getLogger(__name__)
 

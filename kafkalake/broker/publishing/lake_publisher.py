@@ -22,7 +22,6 @@ from functools import cache
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from kafkalake.broker.coordination.waiting import in_turns
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.publishing.broker_reports import BrokerReports
@@ -53,7 +52,7 @@ from kafkalake.metadata.store import (
     TransactionTable,
 )
 from kafkalake.metadata.tables.schemas import GroupOffsetRow, TransactionRow
-from kafkalake.run_blocking import TURN_NS, RunBlocking
+from kafkalake.run_blocking import TURN_NS, RunBlocking, in_turns
 from kafkalake.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)

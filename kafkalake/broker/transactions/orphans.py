@@ -19,7 +19,6 @@ from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
-from kafkalake.broker.coordination.waiting import in_turns
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.transactions.decisions import Marker
@@ -30,6 +29,7 @@ from kafkalake.broker.transactions.transaction_peers import KnownTransactions
 from kafkalake.cluster.image import NO_LEADER
 from kafkalake.errors import KafkaError, KafkaLakeError
 from kafkalake.internal_topics import GROUP_JOURNAL, TRANSACTION_JOURNAL
+from kafkalake.run_blocking import in_turns
 from kafkalake.storage.producer_state import NO_PRODUCER_ID, ProducerStateEntry
 from kafkalake.topic_partition import TopicPartition
 

@@ -11,7 +11,6 @@ import pytest
 from broker.transactions.two_brokers import P0, P1, Member, NoOffsets, TwoBrokers, run
 
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
-from kafkalake.broker.coordination.waiting import in_turns
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.broker.transactions import orphans
 from kafkalake.broker.transactions.orphans import OpenTransaction, Orphans, find_orphans, known_transactions
@@ -20,6 +19,7 @@ from kafkalake.cluster.image import NO_LEADER, PartitionRegistration
 from kafkalake.config.layers import Settings
 from kafkalake.errors import BrokerUnavailableError
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
+from kafkalake.run_blocking import in_turns
 
 FOUND = [OpenTransaction(P0, 7, None), OpenTransaction(P1, 7, None), OpenTransaction(P0, 8, None)]
 
