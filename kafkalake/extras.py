@@ -32,12 +32,22 @@ def missing_extra(error: BaseException) -> str | None:
     return f"this needs {module}, which is not installed: pip install 'kafkalake[{EXTRA_OF[module]}]'"
 
 
-class WithoutPandas:
-    """A finder that makes the import of pandas fail as if it were not installed, which pyarrow and pyspark handle."""
+class Without:
+    """A finder that makes the import of a module fail as if it were not installed, which those that look for it handle."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("No module named 'pandas'", name=fullname)
+        if fullname == self._module:
+            raise ModuleNotFoundError(f"No module named '{fullname}'", name=fullname)
+
+
+class WithoutPandas(Without):
+    """See `Without`. pyarrow and pyspark look for pandas."""
+
+    def __init__(self) -> None:
+        super().__init__("pandas")
 
 
 def find_pandas_again() -> None:
@@ -53,5 +63,18 @@ def import_arrow_without_pandas() -> None:
         import pyarrow
 
         pyarrow.array([None])  # looks for pandas, once
+    finally:
+        sys.meta_path.remove(finder)
+
+
+def import_kio_without_hypothesis() -> None:
+    """Import kio so that it takes hypothesis for absent, unless that is imported.
+
+    kio registers strategies with it: half a second, or three in a directory in which hypothesis keeps nothing yet in `.hypothesis`.
+    """
+    finder = Without("hypothesis")
+    sys.meta_path.insert(0, finder)
+    try:
+        import kio.static.primitive  # noqa: F401
     finally:
         sys.meta_path.remove(finder)

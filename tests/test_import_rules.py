@@ -104,7 +104,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "topic_partition",
         "unsigned_varint",
     },
-    "wire.messages": {"buffers", "errors", "unsigned_varint"},
+    "wire.messages": {"buffers", "errors", "extras", "unsigned_varint"},
     "server": {
         "cluster",
         "broker",

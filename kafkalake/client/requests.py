@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar, cast
 
-from kio.schema.errors import ErrorCode
-
 from kafkalake.buffers import Buffer
 from kafkalake.errors import InvalidRequestError
 from kafkalake.wire import follower_fetch
@@ -193,4 +191,6 @@ def decode_response(api: ClientApi[Q, A], version: int, correlation_id: int, dat
 
 def error_name(code: int) -> str:
     """Return Kafka's name of an error code in words, the number for one that is unknown here."""
+    from kio.schema.errors import ErrorCode  # not before `wire.messages` imports kio
+
     return ErrorCode(code).name.replace("_", " ") if code in ErrorCode._value2member_map_ else str(code)

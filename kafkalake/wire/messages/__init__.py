@@ -4,3 +4,7 @@ A class has the fields of all versions that broker or client speak, under kio's 
 the null uuid is None. A field that a version lacks has its
 default. `tests/wire/test_messages.py` holds the classes to kio's schemas.
 """
+
+from kafkalake.extras import import_kio_without_hypothesis
+
+import_kio_without_hypothesis()
