@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkalake.cli.options import Json
+from kafkalake.cli.options import Json, parse_lake
 from kafkalake.cli.output import Failure, show_error, size, write, write_json, write_line
 from kafkalake.printable import printable
 
@@ -21,7 +21,9 @@ app = typer.Typer(no_args_is_help=True, help="Check a lake's files, print a segm
 
 @app.command(epilog="Example:  [cyan]kafkalake log verify ./lake || echo damaged[/cyan]")
 def verify(
-    lake: Annotated[Path, typer.Argument(metavar="LAKE", help="The lake's directory.", show_default=False)],
+    lake: Annotated[
+        Path, typer.Argument(parser=parse_lake, metavar="LAKE", help="The lake's directory.", show_default=False)
+    ],
     json: Json = False,
 ) -> None:
     """Check a lake: checksums, offsets, indexes, state, metadata.
@@ -64,14 +66,12 @@ def verify(
 
 
 def problems_of(lake: Path) -> Iterator[Problem]:
-    """Yield inconsistencies of a lake in itself and with its Delta tables. Raise `Failure` if it is not a lake."""
-    from kafkalake.metadata import paths
+    """Yield inconsistencies of a lake in itself and with its Delta tables. Raise `LakeError` if it is not a lake."""
     from kafkalake.metadata.delta import DeltaMetadataStore
+    from kafkalake.metadata.paths import require_lake
     from kafkalake.reader.verification import verify
 
-    if not paths.is_lake(lake):
-        raise Failure(f"{lake} is not a lake: it has no metadata/topics")
-    yield from verify(DeltaMetadataStore(lake, create=False))
+    yield from verify(DeltaMetadataStore(require_lake(lake), create=False))
 
 
 @app.command(

@@ -36,8 +36,8 @@ BootstrapServer = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys, for programs.")]
 
 
-def _lake(text: str) -> Path:
-    # Imported here: most commands need no lake.
+def parse_lake(text: str) -> Path:
+    """Return the path of a lake, which may be a file: URI. Raise `ConfigurationError` for another URI."""
     from kafkalake.metadata.paths import lake_directory
 
     return lake_directory(text)
@@ -46,7 +46,7 @@ def _lake(text: str) -> Path:
 def lake_option(help: str) -> Any:
     """Return the option that names a lake."""
     return typer.Option(
-        "--lake", "-l", parser=_lake, envvar="KAFKALAKE_LAKE", metavar="DIR", help=help, show_default=False
+        "--lake", "-l", parser=parse_lake, envvar="KAFKALAKE_LAKE", metavar="DIR", help=help, show_default=False
     )
 
 

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
-EXAMPLES = """Columns of a topic: key, value, topic, partition, "offset", timestamp, timestampType, headers. Of a topic with a
-value.schema: its fields, then _key, _value, _topic, _partition, _offset, _timestamp, _timestampType, _headers.
-text(value) is a value as text, json(value) as JSON. Metadata: lake.topics, lake.partitions, lake.segments, lake.group_offsets, ...
+EXAMPLES = """Columns of a topic: key, value, topic, partition, "offset", timestamp, timestampType, headers.
+Of a topic with a value.schema: its fields, then _key, _value, _topic, _partition, _offset, _timestamp, _timestampType, _headers.
+text(value) is a value as text, json(value) as JSON.
+Metadata: lake.topics, lake.partitions, lake.segments, lake.group_offsets, ...
 
 Examples
 
@@ -107,6 +108,7 @@ def sql(
     topics = topic_names(lake)
     import duckdb
 
+    from kafkalake.cli.sql_interrupt import ended_by_ctrl_c
     from kafkalake.cli.sql_tables import SqlTables
 
     connection = _connect()
@@ -114,10 +116,11 @@ def sql(
         tables = SqlTables(connection, lake, topics, as_of_ms)
 
         def run(statements: str) -> None:
-            tables.register(statements)
-            schema, rows = _run(connection, statements)
-            if schema is not None:
-                _print(kind, schema, rows, max_rows)
+            with ended_by_ctrl_c(connection):
+                tables.register(statements)
+                schema, rows = _run(connection, statements)
+                if schema is not None:
+                    _print(kind, schema, rows, max_rows)
 
         if at_prompt:
             from kafkalake.cli.sql_prompt import run_prompt
@@ -154,15 +157,11 @@ def _print(kind: ResultFormat, schema: pa.Schema, rows: Iterator[pa.RecordBatch]
 
 
 def topic_names(lake: Path) -> list[str]:
-    """Return the topics of a lake, sorted by name. Raise `Failure` if there is no lake."""
+    """Return the topics of a lake, sorted by name. Raise `LakeError` if there is no lake."""
     from kafkalake.metadata.delta import DeltaMetadataStore
-    from kafkalake.metadata.paths import is_lake
+    from kafkalake.metadata.paths import require_lake
 
-    if not is_lake(lake):
-        raise Failure(
-            f"{lake} is not a lake: it has no metadata/topics", "A broker makes one: kafkalake broker start --lake DIR"
-        )
-    return sorted(row.topic for row in DeltaMetadataStore(lake, create=False).load_topics())
+    return sorted(row.topic for row in DeltaMetadataStore(require_lake(lake), create=False).load_topics())
 
 
 def _connect() -> DuckDBPyConnection:

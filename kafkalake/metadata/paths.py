@@ -104,7 +104,9 @@ lake, where readers and jobs would open, rewrite or unlink foreign files."""
 
 
 def lake_directory(text: str) -> Path:
-    """Return the path in `text`, which may be a file: URI. Raise `ConfigurationError` for the URI of another file system."""
+    """Return the path in `text`, which may be a file: URI. Raise `ConfigurationError` for another URI, and for no text."""
+    if not text:
+        raise ConfigurationError("the name of the lake's directory is empty")
     found = local_path(text)
     if found is None:
         raise ConfigurationError(
@@ -114,10 +116,10 @@ def lake_directory(text: str) -> Path:
 
 
 def local_path(text: str) -> Path | None:
-    """Return the path in `text`, which may be a file: URI, or None for the URI of another file system."""
+    """Return the path in `text`, which may be a file: URI, or None for that of another file system, or without a `/` at first."""
     if text.startswith("file:/"):
         text = "/" + text.removeprefix("file:").lstrip("/")
-    return None if re.match("[A-Za-z][A-Za-z0-9+.-]*://", text) else Path(text)
+    return None if re.match("file:|[A-Za-z][A-Za-z0-9+.-]*://", text) else Path(text)
 
 
 def is_lake(path: Path) -> bool:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from command_line import Ended, Run
 from kafka_reference import Kafkalake, free_port, topic_name
-from waiting import wait_for_later_files
+from waiting import wait_for_later_files, wait_until
 from written_lake import WrittenLake
 
 from kafkalake import Admin, Producer
@@ -264,6 +264,22 @@ def test_a_prompt_on_a_terminal(lake: str, tmp_path: Path) -> None:
     assert "FROM empty;" in (tmp_path / "kafkalake" / "sql-history").read_text()
 
 
+@pytest.mark.process
+def test_ctrl_c_ends_a_query(lake: str, tmp_path: Path) -> None:
+    """The second statement counts for minutes."""
+    begun = tmp_path / "begun.csv"
+    query = f"COPY (SELECT 1) TO '{begun}'; SELECT count(*) FROM range(1_000_000_000_000)"
+    command = [sys.executable, "-m", "kafkalake", "sql", query, "--lake", lake]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until(lambda: begun.exists() or process.poll() is not None)
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, *said) == (130, "", "")
+
+
 def test_internal_topics_are_there_for_who_names_them(kafkalake: Run, tmp_path: Path) -> None:
     lake = WrittenLake(tmp_path / "lake")
     for topic in ("clicks", "__consumer_offsets"):
@@ -290,13 +306,26 @@ def test_what_is_no_lake(kafkalake: Run, tmp_path: Path, command: tuple[str, ...
     for path in (tmp_path, tmp_path / "missing"):
         ended = kafkalake(*command, str(path))
         assert (ended.code, ended.stdout) == (1, "")
-        assert f"{path} is not a lake" in ended.stderr
+        assert ended.stderr.startswith(f"error: no lake at {path}: ")
     assert not (tmp_path / "missing").exists()
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("text", "said"), [("file:lake", "file:lake is none"), ("", "directory is empty")])
+@pytest.mark.parametrize("command", [("broker", "start", "--lake"), ("sql", "SELECT 1", "--lake"), ("log", "verify")])
+def test_what_is_no_name_of_a_directory(
+    kafkalake: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], text: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = kafkalake(*command, text)
+    assert (ended.code, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("error: ")
+    assert ended.stderr.endswith(f"{said}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_lake_in_use_has_no_problems(kafkalake: Run, lake: str) -> None:
-    ended = kafkalake("log", "verify", lake)
+    ended = kafkalake("log", "verify", f"file://{lake}")
     assert (ended.code, ended.stderr) == (0, "")
     assert ended.stdout.startswith("No problems in ")
     assert json.loads(kafkalake("log", "verify", lake, "--json").stdout)["problems"] == []
