@@ -42,7 +42,9 @@ def start(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65_535, help="Of broker 0, the others follow; 0 takes free ones.")
     ] = 9092,
-    host: Annotated[str, typer.Option("--host", help="The address at which they listen.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option("--host", metavar="HOST", help="The address at which they listen.")
+    ] = "127.0.0.1",
     config: Config = None,
     config_file: ConfigFile = None,
     jobs: Annotated[

@@ -145,7 +145,7 @@ class ConsumeOptions:
         bool,
         typer.Option(
             "--raw",
-            help="On a terminal too, print control characters as they are (default: as \\\\x1b).",
+            help="On a terminal too, print control characters as they are (default: as \\x1b).",
             rich_help_panel=PRINT,
         ),
     ] = False

@@ -29,7 +29,7 @@ SOME_LAKE = Annotated[
 SOME_TOPIC = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TOPIC]",
+        metavar="TOPIC",
         help="Only what was sent to this topic, or will be delivered to it.",
         show_default=False,
         autocompletion=complete_topic,
@@ -118,8 +118,9 @@ def cancel(
 ) -> None:
     """Cancel what waits with a delay id: it will not be delivered.
 
-    A cancel is a record with this id and a null value, as any client can send it to the same partition. With --lake what waits is
-    found in the lake's files; the cancel itself needs a broker.
+    A cancel is a record with this id and a null value, as any client can send it to the same partition.
+
+    With --lake what waits is found in the lake's files; the cancel itself needs a broker.
     """
     from kafkalake.cli.delayed_rows import as_json, send_cancel
 

@@ -50,6 +50,8 @@ def run(
         typer.echo(context.get_help())
         raise typer.Exit(0 if name else 2)
     assert name is not None
+    if name.startswith("-"):
+        raise UsageProblem(f"the job is named before its arguments: kafkalake jobs run NAME {name} ...")
     if name not in JOBS:
         raise UsageProblem(f"no job '{name}'; {did_you_mean(name, JOBS) or 'there are ' + ', '.join(sorted(JOBS))}")
     end_with_parent()

@@ -139,8 +139,7 @@ def _tidy(command: Any) -> None:
     """Simplify the help: no type beside a flag or a named value, and hidden completion options."""
     for parameter in command.params:
         keep_plain_values(parameter)
-        if getattr(parameter, "is_flag", False) and parameter.metavar is None:
-            parameter.metavar = ""
+        _simplify_type(parameter)
         if parameter.name in ("install_completion", "show_completion"):
             parameter.hidden = True
     help_option = command.get_help_option
@@ -158,6 +157,15 @@ def _tidy(command: Any) -> None:
         command.commands = {name: inner[name] for name in (*ORDER, *inner)}
     for subcommand in inner.values():
         _tidy(subcommand)
+
+
+def _simplify_type(parameter: Any) -> None:
+    """Show `N` for a number, and nothing beside a flag or an argument, whose names say it."""
+    if parameter.param_type_name == "argument":
+        parameter.display_type_rich = lambda ctx: ""
+    elif parameter.metavar is None:
+        wanted = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+        parameter.metavar = "" if parameter.is_flag else "N" if wanted in (int, list[int]) else None
 
 
 def _explain(error: Exception) -> int:
@@ -209,7 +217,8 @@ def _explain_usage(error: Any) -> int:
         message = f"{message}; {suggestion}" if suggestion else message
     if wrong in ("--topic", "--group") and context is not None:  # as Kafka's tools have it
         message += f"; the {wrong[2:]} is named without an option: {context.command_path} {wrong[2:].upper()}"
-    message = message.replace(". Did you mean", "; did you mean")
+    message = message.replace(". Did you mean", "; did you mean").replace(": Value error, ", ": ")  # pydantic's
+    message = message.replace(": Input should", ": it should")
     message = message[:1].lower() + message[1:]
     show_error(message, f"See: {context.command_path} --help" if context is not None else None)
     return int(getattr(error, "exit_code", 2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,13 +16,16 @@ from kafkalake.cli.options import (
     TopicName,
     connect,
     parse_pairs,
+    settings_of_topic,
     unknown_setting_hint,
 )
 from kafkalake.cli.output import Failure, UsageProblem, write_json, write_line
 from kafkalake.cli.topic_description import kafka_uuid, replication_factor
 
 if TYPE_CHECKING:
-    from kafkalake.errors import KafkaError
+    from kafkalake.client.administration.blocking import Admin
+    from kafkalake.errors import KafkaError, OffsetOutOfRangeError
+    from kafkalake.topic_partition import TopicPartition
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
 
@@ -157,6 +160,8 @@ def alter(
         raise UsageProblem("nothing to alter: give --partitions, --config or --delete-config")
     with connect(bootstrap_server) as admin:
         count = len(admin.describe_topic(topic).partitions)
+        if deleted:
+            _require_settings(admin, topic, deleted)
         try:
             if settings or deleted:
                 admin.alter_configs(TOPIC_RESOURCE, topic, set_values=settings, delete=deleted)
@@ -260,16 +265,51 @@ def delete_records(
     json: Json = False,
 ) -> None:
     """Delete the oldest records of a topic, up to an offset."""
+    from kafkalake.errors import OffsetOutOfRangeError
+
+    failure = None
     with connect(bootstrap_server) as admin:
         known = [info.partition for info in admin.describe_topic(topic).partitions]
-        low_watermarks = admin.delete_records({(topic, each): before_offset for each in partition or known})
+        partitions = [(topic, each) for each in partition or known]
+        try:
+            low_watermarks = admin.delete_records(dict.fromkeys(partitions, before_offset))
+        except OffsetOutOfRangeError as error:
+            low_watermarks, failure = _deleted_elsewhere(admin, partitions, before_offset, error)
     if json:
         write_json(
             [{"topic": topic, "partition": p, "lowWatermark": low} for (_, p), low in sorted(low_watermarks.items())]
         )
-        return
-    for (_, number), low_watermark in sorted(low_watermarks.items()):
-        write_line(f"partition: {topic}-{number}\tlow_watermark: {low_watermark}")
+    else:
+        for (_, number), low_watermark in sorted(low_watermarks.items()):
+            write_line(f"partition: {topic}-{number}\tlow_watermark: {low_watermark}")
+    if failure is not None:
+        raise failure
+
+
+def _deleted_elsewhere(
+    admin: Admin, partitions: Sequence[TopicPartition], before_offset: int, error: OffsetOutOfRangeError
+) -> tuple[dict[TopicPartition, int], Exception]:
+    """Return the log start offsets of the partitions that have this offset, and the failure that names the first one without."""
+    from kafkalake.client.administration.partition_offsets import EARLIEST, LATEST
+
+    firsts, ends = (admin.list_offsets(dict.fromkeys(partitions, at)) for at in (EARLIEST, LATEST))
+    without = [each for each in partitions if ends[each].offset < before_offset]
+    if not without:
+        return {}, error
+    (topic, number), *others = without
+    first = f"{topic}-{number}"
+    named = f"{len(without)} partitions end before offset {before_offset}, the first: {first}," if others else ""
+    said = f"{named or f'partition {first} ends before offset {before_offset},'} at {ends[without[0]].offset}"
+    hint = "Nothing was deleted there; --before-offset -1 deletes all that are there, up to each partition's end."
+    return {each: firsts[each].offset for each in partitions if each not in without}, Failure(said, hint)
+
+
+def _require_settings(admin: Admin, topic: str, names: Iterable[str]) -> None:
+    """Raise `Failure` for what is no setting of a topic: a broker takes its deletion for done."""
+    known = settings_of_topic(admin, topic)
+    unknown = [name for name in names if known and name not in known]
+    if unknown:
+        raise Failure(f"topic '{topic}' has no setting '{unknown[0]}'", unknown_setting_hint(unknown, known))
 
 
 def _with_setting_hint(error: KafkaError, names: Iterable[str]) -> Exception:

@@ -138,7 +138,7 @@ def abort(
     transactional_id: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TRANSACTIONAL-ID]",
+            metavar="TRANSACTIONAL-ID",
             help="Abort the open transaction of this id, in all its partitions, and refuse its producer.",
             show_default=False,
         ),

@@ -118,6 +118,10 @@ def test_what_exists_is_an_error_unless_that_is_fine(on: Run, topic: str) -> Non
         (("create", "two words"), "two words"),
         (("create", "t", "--replication-factor", "7"), "replication factor"),
         (("alter", "no-such-topic-here", "-p", "3"), "topic 'no-such-topic-here' does not exist"),
+        (
+            ("alter", "no-such-topic-here", "--delete-config", "retention.ms"),
+            "topic 'no-such-topic-here' does not exist",
+        ),
         (("describe", "no-such-topic-here"), "topic 'no-such-topic-here' does not exist"),
         (("offsets", "no-such-topic-here"), "topic 'no-such-topic-here' does not exist"),
         (("delete-records", "no-such-topic-here", "--before-offset", "3"), "does not exist"),
@@ -153,6 +157,28 @@ def test_offsets_by_time_and_deleted_records(on: Run, topic: str) -> None:
     deleted = on("topics", "delete-records", topic, "--before-offset", "2")
     assert deleted.stdout == f"partition: {topic}-0\tlow_watermark: 2\n"
     assert on("topics", "offsets", topic, "--time", "earliest").stdout == f"{topic}:0:2\n"
+
+
+def test_records_are_deleted_where_the_offset_is_and_the_other_partitions_are_named(on: Run, topic: str) -> None:
+    assert on("topics", "create", topic, "-p", "3").code == 0
+    assert on("produce", topic, "-p", "1", stdin="a\nb\nc\n").code == 0
+    ended = on("topics", "delete-records", topic, "--before-offset", "2")
+    assert (ended.code, ended.stdout) == (1, f"partition: {topic}-1\tlow_watermark: 2\n")
+    assert ended.stderr.startswith(f"error: 2 partitions end before offset 2, the first: {topic}-0, at 0\n")
+    ended = on("topics", "delete-records", topic, "--before-offset", "9", "--partition", "1", "--json")
+    assert (ended.code, ended.stdout) == (1, "[]\n")
+    assert ended.stderr.startswith(f"error: partition {topic}-1 ends before offset 9, at 3\n")
+
+
+def test_only_a_setting_of_a_topic_is_returned_to_its_default(on: Run, topic: str) -> None:
+    assert on("topics", "create", topic).code == 0
+    eventually(lambda: on("topics", "describe", topic), lambda ended: ended.code == 0)
+    ended = on("topics", "alter", topic, "--delete-config", "retention.mss", "-p", "3")
+    assert (ended.code, ended.stdout) == (1, "")
+    assert ended.stderr.startswith(
+        f"error: topic '{topic}' has no setting 'retention.mss'\n'retention.mss': did you mean 'ret"
+    )
+    assert on("topics", "offsets", topic).stdout.count("\n") == 1
 
 
 def test_the_brokers_of_the_cluster(on: Run, any_broker: BrokerProcess) -> None:
