@@ -34,7 +34,7 @@ from pyarrow.fs import LocalFileSystem
 from kafkalake.config.topic_values import TopicValues
 from kafkalake.errors import ConfigurationError
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.paths import is_lake
+from kafkalake.metadata.paths import is_lake, lake_directory
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.changed_values import evolved_avro
 from kafkalake.reader.columns import KAFKA_SCHEMA, Projection, metadata_columns, project, projection_of
@@ -117,7 +117,7 @@ def delayed_dataset(lake: str | Path, topic: str | None = None) -> DelayedDatase
     """
     from kafkalake.reader.delayed import DELAYED_SCHEMA
 
-    return DelayedDataset(str(lake), topic, DELAYED_SCHEMA)
+    return DelayedDataset(str(lake_directory(str(lake))), topic, DELAYED_SCHEMA)
 
 
 class ScannedDataset(ds.FileSystemDataset):  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,7 @@ from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log
 from kafkalake.storage.segment_reader import CHUNK_BYTES, SegmentReader
 
+README = Path(__file__).parents[1] / "README.md"
 ROWS = 3000
 
 
@@ -213,6 +215,24 @@ def test_a_topic_with_a_schema_has_its_fields_as_columns_without_being_told(tmp_
 
 
 @pytest.mark.exhaustive
+def test_the_example_of_the_readme(tmp_path: Path) -> None:
+    section = README.read_text().split("### DuckDB, Polars")[1].split("\n### ")[0]
+    (example,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("clicks", settings={"value.schema": "user STRING"})
+    lake.create("web-logs")
+    for topic in ("clicks", "web-logs"):
+        lake.append_values(topic, 0, [b'{"user": "ann"}'] * 1_003)
+    counted, filtered = "duckdb.sql(", "polars.scan"
+    example = example.replace("/data/lake", str(lake.path)).replace(counted, f"counted = {counted}")
+    names = {"duckdb": duckdb, "polars": pl, "pyarrow": pa}
+    exec(compile(example.replace(filtered, f"filtered = {filtered}"), str(README), "exec"), names)
+    assert names["counted"].fetchall() == [("ann", 1_003)]
+    assert names["filtered"]["_offset"].to_list() == [1_001, 1_002]
+    assert names["pandas_frame"].iloc[-1].to_dict() == {"offset": 1_002, "user": "ann"}
+    lake.close()
+
+
 def test_a_dataset_that_is_kept_reads_avro_values_with_fields_that_were_added_since(tmp_path: Path) -> None:
     lake = WrittenLake(tmp_path / "lake")
     lake.create("trades", settings={"value.format": "avro", "value.schema": "id INT, price INT"})

@@ -124,7 +124,7 @@ def test_a_lake_without_delayed_delivery_has_nothing_that_waits(tmp_path: Path) 
 
 def test_duckdb_polars_and_sql_read_what_waits(lake: DelayedLake) -> None:
     lake.hand_in(("orders", 0), [Waiting(HOUR_MS + i, b"%d" % i, b"x" * i, b"id") for i in range(3)])
-    waiting = delayed_dataset(lake.path)
+    waiting = delayed_dataset(f"file://{lake.path}")
     found = duckdb.sql("SELECT topic, sum(size) FROM waiting WHERE due > to_timestamp(3600) GROUP BY topic").fetchall()
     assert found == [("orders", 3)]
     lazy = pl.scan_pyarrow_dataset(waiting).filter(pl.col("key") == b"2").select("delay_id", "partition")
