@@ -35,6 +35,7 @@ from kafkalake.errors import (
     InconsistentGroupProtocolError,
     InvalidTopicError,
     KafkaLakeError,
+    UnknownTopicOrPartitionError,
     UnreleasedInstanceIdError,
 )
 from kafkalake.topic_partition import TopicPartition
@@ -266,6 +267,53 @@ def test_offsets_are_found_sought_committed_and_paused(four: BrokerProcess, topi
         assert [one for batch in batches for one in batch.column("value").to_pylist()] == [b"%d" % n for n in range(10)]
         assert {info.partition for info in reader.partitions_for(topic)} == set(range(PARTITIONS))
         assert topic in reader.topics()
+
+
+def test_a_consumer_that_reads_nothing_answers_questions_about_topics(four: BrokerProcess, topic: str) -> None:
+    with consumer(four, **{"group.id": topic, "allow.auto.create.topics": False}) as reader:
+        assert len(reader.partitions_for(topic, 20)) == PARTITIONS
+        for _ in range(2):
+            assert len(reader.topics(20)[topic]) == PARTITIONS
+        assert len(reader.partitions_for(topic, 20)) == PARTITIONS
+        with pytest.raises(UnknownTopicOrPartitionError):
+            reader.partitions_for(f"{topic}-missing", 20)
+        reader.subscribe(pattern="nothing")
+        assert len(reader.partitions_for(topic, 20)) == PARTITIONS
+        reader.topics(20)
+        create_topic(four.bootstrap_servers, f"{topic}-new", 2)
+        assert len(reader.partitions_for(f"{topic}-new", 20)) == 2
+        with pytest.raises(UnknownTopicOrPartitionError):
+            reader.partitions_for(f"{topic}-missing", 20)
+
+    async def ask() -> int:
+        async with aio.Consumer(bootstrap_servers=four.bootstrap_servers) as reader:
+            return len(await reader.partitions_for(topic, 20))
+
+    assert asyncio.run(asyncio.wait_for(ask(), 30)) == PARTITIONS
+
+
+def test_a_wakeup_is_heard_of_by_a_poll_that_has_records(four: BrokerProcess, topic: str) -> None:
+    produce(four, topic, [b"%d" % number for number in range(100)], 1)
+    with consumer(four) as reader:
+        reader.assign([(topic, 0)])
+        assert len(reader.poll(30, max_records=1)) == 1
+        for poll in (lambda: reader.poll(0, max_records=1), lambda: reader.poll_arrow(0), lambda: next(iter(reader))):
+            reader.wakeup()
+            with pytest.raises(WakeupError):
+                poll()
+        assert [record.offset for record in reader.poll(30, max_records=1)] == [1]
+
+    async def read() -> int:
+        async with aio.Consumer(bootstrap_servers=four.bootstrap_servers, auto_offset_reset="earliest") as reader:
+            reader.assign([(topic, 0)])
+            assert len(await reader.poll(30, max_records=1)) == 1
+            for poll in (reader.poll, reader.poll_arrow):
+                reader.wakeup()
+                with pytest.raises(WakeupError):
+                    await poll(0)
+            return (await reader.poll(30, max_records=1))[0].offset
+
+    assert asyncio.run(asyncio.wait_for(read(), 60)) == 1
 
 
 def test_offsets_are_committed_by_poll_and_close(four: BrokerProcess, topic: str) -> None:

@@ -21,7 +21,7 @@ from kafkalake.client.consuming.listeners import ConsumerInterceptor
 from kafkalake.client.consuming.offset_lookups import Found
 from kafkalake.client.consuming.records import DeserializedRecord
 from kafkalake.client.consuming.script import Call, Script, Wait
-from kafkalake.client.errors import ClientClosedError, IllegalStateError, WakeupError
+from kafkalake.client.errors import ClientClosedError, IllegalStateError
 from kafkalake.client.network.event_loop import EventLoopEdge
 from kafkalake.client.serialization import Deserializer
 from kafkalake.client.settings import merged
@@ -57,9 +57,7 @@ class Consumer(ConsumerFace):
         super().__init__(merged(settings, named), parts)
         self._edge = EventLoopEdge(self._core, self._clock)
         self._user: asyncio.Task[Any] | None = None
-        self._is_woken = False
         self._is_closed = False
-        self._is_closing = False
 
     def __del__(self) -> None:
         if not getattr(self, "_is_closed", True):
@@ -75,11 +73,11 @@ class Consumer(ConsumerFace):
 
     async def poll(self, timeout_s: float = 0.0, *, max_records: int | None = None) -> list[DeserializedRecord]:
         """Return records, see `kafkalake.Consumer`."""
-        return await self._run(self._calls.poll(self._timeout_ms(timeout_s), self._poll_limit(max_records)))
+        return await self._poll(self._calls.poll(self._timeout_ms(timeout_s), self._poll_limit(max_records)))
 
     async def poll_arrow(self, timeout_s: float = 0.0, *, max_records: int = 100_000) -> list[pa.RecordBatch]:
         """Return records as Arrow batches, see `kafkalake.Consumer`."""
-        return await self._run(self._calls.poll_arrow(self._timeout_ms(timeout_s), self._poll_limit(max_records)))
+        return await self._poll(self._calls.poll_arrow(self._timeout_ms(timeout_s), self._poll_limit(max_records)))
 
     async def __aiter__(self) -> AsyncIterator[DeserializedRecord]:
         """Yield records for ever. A record is done with when the next one is asked for."""
@@ -88,7 +86,7 @@ class Consumer(ConsumerFace):
                 yield record
 
     def wakeup(self) -> None:
-        """Have the call that waits, or the next one that would, raise `WakeupError`."""
+        """Have the call that waits, else the next poll or other call that would wait, raise `WakeupError`."""
         self._is_woken = True
         self._edge.wake_up()
 
@@ -169,6 +167,12 @@ class Consumer(ConsumerFace):
         if self._user not in (None, asyncio.current_task()):
             raise IllegalStateError("another task uses the consumer: only wakeup may be called by several")
 
+    async def _poll(self, script: Script[T]) -> T:
+        self._check_user()
+        if (woken := self._taken_wakeup()) is not None:  # heard of however many records there are to go on with
+            raise woken
+        return await self._run(script)
+
     async def _run(self, script: Script[T]) -> T:
         self._check_user()
         is_outermost = self._user is None
@@ -198,9 +202,8 @@ class Consumer(ConsumerFace):
             else:
                 self._edge.schedule()
                 await self._edge.next_turn(left_ms / 1000)
-                if self._is_woken and not self._is_closing:
-                    self._is_woken = False
-                    return partial(script.throw, WakeupError("wakeup was called"))
+                if (woken := self._taken_wakeup()) is not None:
+                    return partial(script.throw, woken)
             return partial(script.send, None)
         try:
             answer = step.call()

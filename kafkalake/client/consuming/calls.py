@@ -36,7 +36,7 @@ from kafkalake.client.consuming.subscriptions import EARLIEST, LATEST
 from kafkalake.client.errors import ClientTimeoutError, IllegalStateError, SerializationError, WakeupError
 from kafkalake.client.serialization import Deserializer
 from kafkalake.clock import Clock
-from kafkalake.errors import KafkaLakeError, as_value
+from kafkalake.errors import KafkaLakeError, UnknownTopicOrPartitionError, as_value
 from kafkalake.topic_partition import TopicPartition, partition_name
 
 logger = logging.getLogger(__name__)
@@ -318,17 +318,24 @@ class ConsumerCalls:
         """Return the partitions of a topic. Raise its error if it has one that is not retriable, or still has it at the end."""
         check_topic(topic)
         metadata = self.core.metadata
-        metadata.add([topic])
         begin_ms = self._clock.monotonic_ms()
 
         def is_known() -> bool:
             error = metadata.cluster.errors.get(topic)
+            is_found = topic in metadata.cluster.topics
+            if not is_found and metadata.follows_all:  # by now it may be among them
+                error = UnknownTopicOrPartitionError(f"topic '{topic}' does not exist")
+                metadata.request_update()
             is_new = self._clock.monotonic_ms() < begin_ms + _NEW_TOPIC_MS  # others may not know of it yet
             if error is not None and not (error.retriable and is_new):
                 raise as_value(error)
-            return topic in metadata.cluster.topics
+            return is_found
 
-        yield from self._metadata(timeout_ms, is_known)
+        self.core.ask_about({topic})
+        try:
+            yield from self._metadata(timeout_ms, is_known)
+        finally:
+            self.core.ask_about(())
         return metadata.cluster.topics[topic].partitions
 
     def topics(self, timeout_ms: int) -> Script[dict[str, tuple[PartitionInfo, ...]]]:
@@ -336,6 +343,7 @@ class ConsumerCalls:
         metadata = self.core.metadata
         before = metadata.version
         self.core.list_topics(True)
+        metadata.request_update()
         try:
             yield from self._metadata(timeout_ms, lambda: metadata.version > before)
         finally:

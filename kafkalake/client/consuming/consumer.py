@@ -26,7 +26,7 @@ from kafkalake.client.consuming.listeners import ConsumerInterceptor
 from kafkalake.client.consuming.offset_lookups import Found
 from kafkalake.client.consuming.records import DeserializedRecord
 from kafkalake.client.consuming.script import Call, Script, Wait
-from kafkalake.client.errors import ClientClosedError, IllegalStateError, WakeupError
+from kafkalake.client.errors import ClientClosedError, IllegalStateError
 from kafkalake.client.forks import inherited, watch_forks
 from kafkalake.client.network.selector import SelectorEdge
 from kafkalake.client.serialization import Deserializer
@@ -74,9 +74,7 @@ class Consumer(ConsumerFace):
         self._guard = threading.Lock()
         self._user: int | None = None
         self._depth = 0
-        self._is_woken = False
         self._is_closed = False
-        self._is_closing = False
         self._end = threading.Event()
         self._keeper: threading.Thread | None = None
         self._is_inherited = False
@@ -98,14 +96,14 @@ class Consumer(ConsumerFace):
         The records returned before are done with: an automatic commit may cover them. Carries out rebalances. Raise
         `IllegalStateError` in a rebalance listener, or callback, that a poll calls.
         """
-        return self._run(self._calls.poll(self._timeout_ms(timeout_s), self._poll_limit(max_records)))
+        return self._poll(self._calls.poll(self._timeout_ms(timeout_s), self._poll_limit(max_records)))
 
     def poll_arrow(self, timeout_s: float = 0.0, *, max_records: int = 100_000) -> list[pa.RecordBatch]:
         """Return records as Arrow batches, each of one partition, with the columns of `records.ARROW_SCHEMA`.
 
         No further batch is taken once there are `max_records`. Deserializers and interceptors are not called.
         """
-        return self._run(self._calls.poll_arrow(self._timeout_ms(timeout_s), self._poll_limit(max_records)))
+        return self._poll(self._calls.poll_arrow(self._timeout_ms(timeout_s), self._poll_limit(max_records)))
 
     def __iter__(self) -> Iterator[DeserializedRecord]:
         """Yield records for ever. A record is done with when the next one is asked for."""
@@ -113,7 +111,7 @@ class Consumer(ConsumerFace):
             yield from self.poll(_ITERATION_WAIT_S, max_records=1)
 
     def wakeup(self) -> None:
-        """Have the call of another thread that waits, or the next one that would, raise `WakeupError`."""
+        """Have the call of another thread that waits, else the next poll or other call that would wait, raise `WakeupError`."""
         self._is_woken = True
         self._edge.wake_up()
 
@@ -214,6 +212,12 @@ class Consumer(ConsumerFace):
                 if not self._depth:
                     self._user = None
 
+    def _poll(self, script: Script[T]) -> T:
+        with self._claimed():
+            if (woken := self._taken_wakeup()) is not None:  # heard of however many records there are to go on with
+                raise woken
+            return self._run(script)
+
     def _run(self, script: Script[T]) -> T:
         with self._using():
             self._keep_alive()
@@ -234,9 +238,8 @@ class Consumer(ConsumerFace):
         if isinstance(step, Wait):
             left_ms = step.until_ms - self._clock.monotonic_ms()
             self._edge.poll(max(left_ms, 0))
-            if self._is_woken and left_ms > 0 and not self._is_closing:
-                self._is_woken = False
-                return partial(script.throw, WakeupError("wakeup was called"))
+            if left_ms > 0 and (woken := self._taken_wakeup()) is not None:
+                return partial(script.throw, woken)
             return partial(script.send, None)
         self._lock.release()  # heartbeats go on while the application's code runs
         try:

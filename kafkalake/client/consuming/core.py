@@ -92,6 +92,7 @@ class ConsumerCore:
         self._subscription_version = 0
         self._followed: frozenset[str] | None = None
         self._lists_topics = False
+        self._asked_topics: frozenset[str] = frozenset()
         self._auto_commit_ms: int | None = None
         self._metrics: Metrics | None = None
         self._now_ms = 0
@@ -181,7 +182,7 @@ class ConsumerCore:
             self._followed = None
             return
         topics = self.subscriptions.topics | {topic for topic, _ in self.subscriptions.partitions}
-        topics |= self._lookups.topics_needed
+        topics |= self._lookups.topics_needed | self._asked_topics
         if self._membership is not None:
             topics |= self._membership.topics_needed
         if topics != self._followed:
@@ -310,6 +311,10 @@ class ConsumerCore:
     def list_topics(self, is_wanted: bool) -> None:
         """Have the metadata follow all topics, or no longer."""
         self._lists_topics = is_wanted
+
+    def ask_about(self, topics: Collection[str]) -> None:
+        """Have the metadata follow these topics too, in place of those that were asked about before."""
+        self._asked_topics = frozenset(topics)
 
     @property
     def _knows_topics(self) -> bool:

@@ -25,6 +25,7 @@ from kafkalake.client.consuming.listeners import CommitCallback, ConsumerInterce
 from kafkalake.client.consuming.membership import Identity
 from kafkalake.client.consuming.settings import ConsumerSettings, consumer_settings
 from kafkalake.client.consuming.subscriptions import EARLIEST, LATEST
+from kafkalake.client.errors import WakeupError
 from kafkalake.client.records import ConsumerGroupMetadata
 from kafkalake.client.serialization import Deserializer, serde_named
 from kafkalake.clock import Clock, SystemClock
@@ -71,10 +72,18 @@ class ConsumerFace:
             _deserializer("value_deserializer", parts.value_deserializer),
         )
         self._calls = ConsumerCalls(self._core, self._settings, self._clock, deserializers, parts.interceptors)
+        self._is_woken = self._is_closing = False
 
     def _using(self) -> AbstractContextManager[None]:
         """Return the context in which the consumer's state may be used."""
         raise NotImplementedError
+
+    def _taken_wakeup(self) -> WakeupError | None:
+        """Return the error of a `wakeup` that no call has raised yet."""
+        if not self._is_woken or self._is_closing:
+            return None
+        self._is_woken = False
+        return WakeupError("wakeup was called")
 
     # Subscriptions
 

@@ -78,7 +78,7 @@ class Metadata:
     def follow(self, topics: Iterable[str]) -> None:
         """Follow these topics and no others."""
         wanted = set(topics)
-        if self._topics is not None and wanted - self._topics:
+        if wanted - (self.cluster.topics.keys() if self._topics is None else self._topics):
             self._ask_at_once()
         self._topics = wanted
 
@@ -87,6 +87,11 @@ class Metadata:
         if self._topics is not None:
             self._ask_at_once()
         self._topics = None
+
+    @property
+    def follows_all(self) -> bool:
+        """Return whether all topics of the cluster are followed: of those that do not exist there is no error."""
+        return self._topics is None
 
     def request_update(self) -> None:
         """Refresh as soon as the pause after the last attempt is over."""

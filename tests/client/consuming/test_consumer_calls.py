@@ -274,6 +274,13 @@ def test_offsets_are_committed_by_polls_in_their_interval() -> None:
     assert world.commits[-1][1] == {P0: 1, P1: 0}
 
 
+def test_a_consumer_that_reads_nothing_is_told_of_a_topic() -> None:
+    world = GroupWorld()
+    assert len(world.run(world.calls.partitions_for("t", 1_000))) == 2
+    for _ in range(2):
+        assert world.run(world.calls.topics(1_000)).keys() == {"t"}
+
+
 def test_polls_that_do_not_wait_do_the_work_of_the_network() -> None:
     world = GroupWorld()
     world.logs[P0].append(b"a")
