@@ -28,8 +28,8 @@ def batch_from_arrow(
     """Return one producer batch of the columns `value` and, if present, `key`, `timestamp` and `headers`. Others are ignored.
 
     Text becomes its UTF-8 bytes. A missing or null timestamp becomes `timestamp_ms` (ms since 1970), missing headers none.
-    Offsets count from 0. Raise `pyarrow.ArrowInvalid` if a column cannot be cast to its type in `SCHEMA` without loss,
-    `ValueError` if the table has no `value` column or no rows.
+    Offsets count from 0. Raise `pyarrow.ArrowException` if a column cannot be cast to its type in `SCHEMA` without
+    loss, `ValueError` if the table has no `value` column or no rows.
     """
     if "value" not in records.column_names or not records.num_rows:
         raise ValueError("records need a column `value` and at least one row")
@@ -77,15 +77,19 @@ def _chunks(array: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
 def cast_column(array: pa.Array | pa.ChunkedArray, field: pa.Field, timestamp_ms: int) -> pa.Array | pa.ChunkedArray:
     """Return a column with the type of a field of `SCHEMA`. Null timestamps become `timestamp_ms`, null headers none.
 
-    Raise `pyarrow.ArrowInvalid` if it cannot be cast without loss.
+    Raise `pyarrow.ArrowException` if it cannot be cast without loss.
     """
     if field.name == "timestamp":
         if pa.types.is_timestamp(array.type) and array.type.tz is None:
             array = pc.assume_timezone(array, "UTC")
-        safe = not pa.types.is_timestamp(array.type)  # finer units lose their fraction of a millisecond
+        is_finer = pa.types.is_timestamp(array.type) and array.type.unit in ("us", "ns")
+        safe = not is_finer  # they lose their fraction of a millisecond
         array = array.cast(field.type, safe=safe)
         return pc.fill_null(array, pa.scalar(timestamp_ms).cast(field.type)) if array.null_count else array
     array = array.cast(field.type)
-    if field.name == "headers" and array.null_count:
-        array = pc.fill_null(array, pa.scalar([], field.type))
+    if field.name == "headers":
+        if pc.list_flatten(array).null_count:
+            raise pa.ArrowInvalid("the column `headers` has a null in place of a header")
+        if array.null_count:
+            array = pc.fill_null(array, pa.scalar([], field.type))
     return array

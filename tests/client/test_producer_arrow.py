@@ -10,8 +10,9 @@ import pytest
 from simulated_producer import SimulatedProducer
 
 from kafkalake.client.partitioner import partitions_of_keys
+from kafkalake.client.producing import arrow
 from kafkalake.client.producing.batch import ArrowFuture
-from kafkalake.client.producing.partitioners import partition_of_key
+from kafkalake.client.producing.partitioners import RoundRobinPartitioner, partition_of_key
 from kafkalake.errors import MessageTooLargeError, UnknownTopicOrPartitionError
 from kafkalake.record.schema import HEADERS_TYPE
 
@@ -164,6 +165,9 @@ def test_no_rows_are_delivered_at_once() -> None:
         ({"value": ["a"], "partition": pa.array([None], pa.int32())}, ValueError, "has nulls"),
         ({"value": ["a", "x" * 2_000_000]}, MessageTooLargeError, r"max\.request\.size"),
         ({"value": [1.5]}, pa.ArrowNotImplementedError, "cast"),
+        ({"value": ["a"], "timestamp": pa.array([2**60], pa.timestamp("s"))}, pa.ArrowInvalid, "out of bounds"),
+        ({"value": ["a", "b"], "timestamp": pa.array([5, -5])}, ValueError, "at least 0, not -5"),
+        ({"value": ["a", "b"], "headers": pa.array([[None], []], HEADERS_TYPE)}, pa.ArrowInvalid, "null in place of"),
     ],
 )
 def test_what_is_no_record_is_refused_before_anything_is_sent(
@@ -172,6 +176,90 @@ def test_what_is_no_record_is_refused_before_anything_is_sent(
     producer = SimulatedProducer().start()
     with pytest.raises(error, match=text):
         send(producer, columns)
+    assert not producer.core.accumulator.has_incomplete
+
+
+def test_columns_of_one_name_are_refused() -> None:
+    producer = SimulatedProducer().start()
+    queues = producer.core.accumulator.topic("t")
+    assert queues is not None
+    rows = pa.table([pa.array(["a"]), pa.array(["b"])], names=["value", "value"])
+    with pytest.raises(ValueError, match="several columns `value`"):
+        producer.core.encode_arrow(queues, rows, 0)
+
+
+@pytest.mark.parametrize(
+    ("partition", "error"), [("0", TypeError), (0.0, TypeError), (2, UnknownTopicOrPartitionError)]
+)
+def test_a_partition_that_is_none_is_refused(partition: Any, error: type[Exception]) -> None:
+    producer = SimulatedProducer().start()
+    with pytest.raises(error, match="partition"):
+        send(producer, {"value": ["a"]}, partition)
+
+
+def test_keys_do_not_decide_if_they_are_to_be_ignored() -> None:
+    producer = SimulatedProducer(batch_size=500, partitioner_ignore_keys=True).start()
+    spans(producer, send(producer, {"key": ["k"] * 200, "value": VALUES}))
+    assert all(values_of(producer))
+
+
+ODD = pa.struct([("value", pa.large_binary()), ("key", pa.large_string())])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {
+            "value": pa.array(["a", "b", None]).dictionary_encode(),
+            "key": pa.array([b"k", None, b"k"]).dictionary_encode(),
+        },
+        {
+            "value": pa.array([b"a", b"b", None], pa.large_binary()),
+            "key": pa.array(["k", None, "k"], pa.large_string()),
+        },
+        {"value": pa.array(["a", "b", None], pa.string_view()), "key": pa.array([b"k", None, b"k"], pa.binary_view())},
+        {"value": pa.array([b"a", b"b", None], pa.binary(1)), "key": pa.array([b"k", None, b"k"], pa.binary(1))},
+        {"value": pa.chunked_array([["a"], [], ["b", None], []], pa.string()), "key": ["k", None, "k"]},
+        {
+            "value": ["a", "b", None],
+            "key": ["k", None, "k"],
+            "headers": pa.array([[{"key": "h", "value": b"1"}], [], None], pa.large_list(ODD)),
+        },
+        {
+            "value": ["a", "b", None],
+            "key": ["k", None, "k"],
+            "timestamp": pa.array([1, None, 3], pa.timestamp("ns", "UTC")),
+        },
+    ],
+    ids=["dictionary", "large", "views", "fixed", "chunks", "headers", "timestamps"],
+)
+def test_columns_of_any_type_that_says_the_same_are_taken(columns: dict[str, Any]) -> None:
+    producer = SimulatedProducer().start()
+    rows = pa.table(columns)
+    for given in (rows, pa.concat_tables([rows, rows]), pa.concat_tables([rows, rows]).combine_chunks().slice(3)):
+        spans(producer, send(producer, dict(zip(given.column_names, given.columns, strict=True)), 0))
+    assert producer.logs["t", 0].values == [b"a", b"b", None] * 4
+
+
+def test_more_rows_than_one_array_holds_are_sent() -> None:
+    """An array of `binary` has at most 2 GiB: this is a little more, in chunks that are the same bytes."""
+    producer = SimulatedProducer().start()
+    queues = producer.core.accumulator.topic("t")
+    assert queues is not None
+    chunk = pa.array([bytes(800_000)] * 100)
+    rows = pa.table({"value": pa.chunked_array([chunk] * 27), "key": ["k"] * 2_700})
+    assert sum(each.records for each in producer.core.encode_arrow(queues, rows, 0)) == 2_700
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string_view(), pa.dictionary(pa.int32(), pa.binary())], ids=str)
+def test_pieces_of_large_columns_keep_the_order(kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "_PIECE_BYTES", 1_000)
+    producer = SimulatedProducer(parts={"partitioner": RoundRobinPartitioner()}).start()
+    values = [b"%03d" % (number % 10) * 30 for number in range(200)]
+    spans(producer, send(producer, {"value": pa.array(values).cast(kind)}))
+    assert values_of(producer) == [values[::2], values[1::2]]
+    with pytest.raises(UnknownTopicOrPartitionError):
+        send(producer, {"value": pa.array(values).cast(kind), "partition": [0] * 199 + [2]})
     assert not producer.core.accumulator.has_incomplete
 
 

@@ -112,6 +112,7 @@ class ProducerCore:
             self.settings.codec,
             parts.partitioner,
             is_transactional=is_transactional,
+            ignores_keys=self.settings.partitioner_ignore_keys,
         )
 
     def intercepted(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> tuple[ProducerRecord, OnDelivery]:

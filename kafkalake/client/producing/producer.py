@@ -127,7 +127,7 @@ class Producer:
 
         Columns: `value` and, if there are, `key`, `headers` (list of key and value), `timestamp` and `partition`; others are
         ignored. Serializers and interceptors are not used. Waits and raises as `send` does, and raises `ValueError` or
-        `pyarrow.ArrowInvalid` for columns that are no records. After an error about memory some rows may have been sent.
+        `pyarrow.ArrowException` for columns that are no records. After an error about memory some rows may have been sent.
         """
         self._check_open()
         queues = self._accumulator.topic(topic) or self._wait_for_topic(topic)
