@@ -85,7 +85,9 @@ def checked_number(number: object, what: str, largest: int | None = None) -> int
 def checked_numbers(numbers: Mapping[TopicPartition, int], what: str) -> dict[TopicPartition, int]:
     """Return a number for each partition. Raise as `checked_partitions` and `checked_number` do."""
     check_mapping(numbers)
-    return {checked_partition(partition): checked_number(number, what) for partition, number in numbers.items()}
+    return {
+        checked_partition(partition): checked_number(number, what, LONG_MAX) for partition, number in numbers.items()
+    }
 
 
 def checked_offsets(

@@ -160,6 +160,28 @@ def test_a_setting_that_has_no_bytes_is_refused(name: str) -> None:
 def test_settings_are_a_dictionary(kind: Any) -> None:
     with pytest.raises(TypeError, match="settings are a dictionary"):
         kind(NOWHERE)
+    with pytest.raises(TypeError, match="settings are named by str, not int"):
+        kind({5: 5})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "match"),
+    [
+        (kafkalake.Producer, "key.serializer", "as the argument key_serializer"),
+        (kafkalake.Producer, "partitioner.class", "as the argument partitioner"),
+        (kafkalake.Producer, "interceptor_classes", "as the argument interceptors"),
+        (kafkalake.Consumer, "value.deserializer", "as the argument value_deserializer"),
+        (kafkalake.Consumer, "key.serializer", "Unknown setting 'key.serializer'"),
+        (kafkalake.Producer, "compression.zstd.level", "no such setting of Kafka's"),
+        (kafkalake.Consumer, "check_crcs", "no such setting of Kafka's"),
+        (kafkalake.Admin, "connections.max.idle.ms", "no such setting of Kafka's"),
+        (kafkalake.Producer, "batch.sizes", r"did you mean 'batch\.size'"),
+        (kafkalake.Consumer, "fetch.min.byte", r"did you mean 'fetch\.min\.bytes'"),
+    ],
+)
+def test_a_setting_that_is_none_is_refused_with_what_there_is(kind: Any, name: str, match: str) -> None:
+    with pytest.raises(ConfigurationError, match=match):
+        kind({"bootstrap.servers": NOWHERE, name: "x"})
 
 
 @pytest.mark.parametrize(
@@ -217,9 +239,12 @@ def test_other_wrong_arguments_of_a_consumer() -> None:
             lambda wrong: reader.offsets_for_times({place: wrong}),
         ]
         for call in calls:
-            for wrong in ("x", 1.5, None, -1):
+            for wrong in ("x", 1.5, None, -1, 2**63):
                 with pytest.raises((TypeError, ValueError)):
                     call(wrong)
+        for wrong in ("x", -2, 2**31):
+            with pytest.raises((TypeError, ValueError), match="a leader epoch"):
+                reader.seek(place, 0, wrong)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="callable"):
             reader.commit_async({place: 1}, 5)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="a topic is a str"):
@@ -227,9 +252,14 @@ def test_other_wrong_arguments_of_a_consumer() -> None:
         reader.unsubscribe()
         with pytest.raises(TypeError, match="topics are named by str"):
             reader.subscribe([5])  # type: ignore[list-item]
+        with pytest.raises(ValueError, match="at least one character"):
+            reader.subscribe(pattern="")
         with pytest.raises(TypeError, match="listener"):
             reader.subscribe(["t"], listener=5)  # type: ignore[arg-type]
         assert not reader.subscription()
+        reader.assign([])
+        reader.subscribe("t")
+        assert reader.subscription() == {"t"}
 
 
 def test_coroutines_are_not_dropped_by_a_consumer_that_awaits_nothing(recwarn: pytest.WarningsRecorder) -> None:

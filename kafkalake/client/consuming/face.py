@@ -26,10 +26,11 @@ from kafkalake.client.consuming.membership import Identity
 from kafkalake.client.consuming.settings import ConsumerSettings, consumer_settings
 from kafkalake.client.consuming.subscriptions import EARLIEST, LATEST
 from kafkalake.client.errors import WakeupError
-from kafkalake.client.records import ConsumerGroupMetadata
+from kafkalake.client.records import NO_EPOCH, ConsumerGroupMetadata
 from kafkalake.client.serialization import Deserializer, serde_named
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.close_names import did_you_mean
+from kafkalake.config.setting import INT_MAX, LONG_MAX
 from kafkalake.config.setting_texts import members_of
 from kafkalake.errors import ConfigurationError
 from kafkalake.topic_partition import TopicPartition
@@ -103,6 +104,8 @@ class ConsumerFace:
             raise ValueError("subscribe takes topics, or a pattern")
         if pattern is not None and not isinstance(pattern, str):
             raise TypeError(f"a pattern is a str, not {type(pattern).__name__}")
+        if pattern == "":
+            raise ValueError("a pattern has at least one character")
         for name in names:
             check_topic(name)
         check_part("listener", listener, "on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
@@ -114,7 +117,7 @@ class ConsumerFace:
             self._calls.listen(listener)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, whatever other members of the group do."""
+        """Read exactly these partitions, whatever other members of the group do. Without any, `subscribe` is possible again."""
         wanted = checked_partitions(partitions)
         with self._using():
             self._core.assign(wanted, self._clock.monotonic_ms())
@@ -133,9 +136,12 @@ class ConsumerFace:
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
         """Continue at `offset`. leader_epoch: of the record before it, by which a truncation is found."""
-        place, wanted = checked_partition(partition), checked_number(offset, "an offset")
+        place, wanted = checked_partition(partition), checked_number(offset, "an offset", LONG_MAX)
+        epoch = (
+            NO_EPOCH if leader_epoch in (None, NO_EPOCH) else checked_number(leader_epoch, "a leader epoch", INT_MAX)
+        )
         with self._using():
-            self._core.subscriptions.seek(place, wanted, -1 if leader_epoch is None else leader_epoch)
+            self._core.subscriptions.seek(place, wanted, epoch)
 
     def seek_to_beginning(self, partitions: Collection[TopicPartition] = ()) -> None:
         """Continue at the first offset of partitions, of all without any."""

@@ -16,6 +16,11 @@ from kafkalake.config.setting import Int, Names, define
 from kafkalake.errors import ConfigurationError
 
 READ_COMMITTED = "read_committed"
+_ARGUMENTS = {
+    "key.deserializer": "key_deserializer",
+    "value.deserializer": "value_deserializer",
+    "interceptor.classes": "interceptors",
+}
 _RESETS: Mapping[str, int | None] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 
 
@@ -62,7 +67,7 @@ class ConsumerSettings(NetworkSettings):
 
 def consumer_settings(given: Mapping[str, object]) -> ConsumerSettings:
     """Return a consumer's settings. Raise `ConfigurationError` for one that is invalid or contradicts another."""
-    settings = parse_settings(ConsumerSettings, given)
+    settings = parse_settings(ConsumerSettings, given, _ARGUMENTS)
     is_classic = settings.group_id is not None and settings.group_protocol == "classic"
     if is_classic and settings.heartbeat_interval_ms >= settings.session_timeout_ms:
         text = f"heartbeat.interval.ms must be less than session.timeout.ms, {settings.session_timeout_ms}"

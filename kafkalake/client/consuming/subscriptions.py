@@ -175,8 +175,8 @@ class Subscriptions:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without a group. Positions of those that stay are kept."""
         self._require(not self.is_by_group)
-        self.is_manual = True
         self._replace(partitions)
+        self.is_manual = bool(self.partitions)
 
     def unsubscribe(self) -> None:
         """Forget topics and partitions."""

@@ -19,6 +19,12 @@ from kafkalake.errors import ConfigurationError
 
 _BATCH_BYTES = 262_144
 _ARROW_BATCH_BYTES = 1_000_000
+_ARGUMENTS = {
+    "key.serializer": "key_serializer",
+    "value.serializer": "value_serializer",
+    "partitioner.class": "partitioner",
+    "interceptor.classes": "interceptors",
+}
 _IDEMPOTENT_IN_FLIGHT_MAX = 5
 """The number of batches by which a broker recognizes one that it has already."""
 
@@ -80,8 +86,8 @@ def producer_settings(given: Mapping[str, object]) -> ProducerSettings:
 
     Idempotence is off if it was not asked for and acks, retries or requests in flight exclude it, as in Kafka.
     """
+    settings = parse_settings(ProducerSettings, given, _ARGUMENTS)
     names = {name.replace("_", ".") for name in given}
-    settings = parse_settings(ProducerSettings, given)
     hindrance = _hindrance(settings)
     if hindrance and settings.enable_idempotence:
         if "enable.idempotence" in names or "transactional.id" in names:
