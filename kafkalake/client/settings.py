@@ -17,7 +17,8 @@ _SECURITY = ("ssl.", "sasl.", "security.")
 _WITHOUT = frozenset(
     {
         "bootstrap.controllers", "check.crcs", "client.dns.lookup", "compression.gzip.level", "compression.lz4.level",
-        "compression.zstd.level", "connections.max.idle.ms", "enable.metrics.push", "exclude.internal.topics", "metadata.recovery.rebootstrap.trigger.ms",
+        "compression.zstd.level", "connections.max.idle.ms", "enable.metrics.push", "exclude.internal.topics",
+        "metadata.recovery.rebootstrap.trigger.ms",
         "metadata.recovery.strategy", "metric.reporters", "metrics.num.samples", "metrics.recording.level",
         "metrics.sample.window.ms", "receive.buffer.bytes", "send.buffer.bytes", "transaction.two.phase.commit.enable",
     }

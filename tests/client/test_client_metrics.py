@@ -10,6 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from simulated_producer import SimulatedProducer
 
 import kafkalake
+from kafkalake import aio
+from kafkalake.client import errors
 from kafkalake.client.errors import BufferExhaustedError, ClientTimeoutError
 from kafkalake.client.metrics import Metrics, PrometheusCollector
 from kafkalake.errors import BrokerUnavailableError, KafkaError, KafkaLakeError
@@ -39,10 +41,11 @@ def test_a_producer_counts_what_it_sends() -> None:
     assert shown["buffer-available-bytes"] == shown["buffer-total-bytes"]
 
 
-def test_every_error_has_a_code_and_says_whether_it_may_pass() -> None:
-    def below(kind: type[KafkaLakeError]) -> list[type[KafkaLakeError]]:
-        return [each for child in kind.__subclasses__() for each in (child, *below(child))]
+def below(kind: type[KafkaLakeError]) -> list[type[KafkaLakeError]]:
+    return [each for child in kind.__subclasses__() for each in (child, *below(child))]
 
+
+def test_every_error_has_a_code_and_says_whether_it_may_pass() -> None:
     assert all(isinstance(each.code, int) and isinstance(each.retriable, bool) for each in below(KafkaLakeError))
     may_pass = {each for each in below(KafkaLakeError) if each.retriable and not issubclass(each, KafkaError)}
     assert may_pass == {
@@ -51,6 +54,15 @@ def test_every_error_has_a_code_and_says_whether_it_may_pass() -> None:
         ClientTimeoutError,
         BufferExhaustedError,
     }
+
+
+def test_errors_that_clients_raise_are_in_two_modules() -> None:
+    """As the README says. Those of a staged append are Spark's."""
+    for package in (kafkalake, aio):
+        assert all(getattr(package, name) for name in package.__all__)
+    own = [each for each in below(KafkaLakeError) if each.__module__.startswith("kafkalake.client.")]
+    assert {each.__module__ for each in own} - {"kafkalake.client.staged_append"} == {"kafkalake.client.errors"}
+    assert all(f" {each.__name__} " in str(errors.__doc__) for each in own if each.__module__ == errors.__name__)
 
 
 def test_prometheus_scrapes_the_metrics_of_several_clients() -> None:

@@ -11,7 +11,7 @@ from kafka_reference import ApacheKafka, Cluster, Kafkalake, kafka_cluster, kafk
 from waiting import wait_until
 
 from kafkalake import Consumer, Producer
-from kafkalake.client.consuming.subscriptions import LogTruncationError
+from kafkalake.client.errors import LogTruncationError
 from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.errors import OffsetOutOfRangeError
 

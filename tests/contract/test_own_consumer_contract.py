@@ -20,11 +20,11 @@ from waiting import wait_until
 
 import kafkalake
 from kafkalake import aio
-from kafkalake.client.consuming.commits import CommitFailedError
 from kafkalake.client.consuming.consumer import Consumer
 from kafkalake.client.consuming.listeners import RebalanceListener
 from kafkalake.client.errors import (
     ClientClosedError,
+    CommitFailedError,
     IllegalStateError,
     TransactionMustAbortError,
     WakeupError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sqlite3
@@ -71,6 +72,14 @@ def test_the_examples_run(any_broker: BrokerProcess, topic: str, capfd: pytest.C
         reader.close()
     run(administering.replace(f'"{topic}"', f'"{topic}-made"').replace("): 42}", "): 0}"), names)
     assert f"('{topic}" in capfd.readouterr().out
+
+
+def test_the_parts_that_are_named_are_there() -> None:
+    section = README.read_text().split("### The Python client\n")[1].split("\n### ")[0]
+    named = re.findall(r"`(kafkalake(?:\.\w+)+)\.([A-Z]\w+)(?:\([^`]*)?`(?: and `\.([A-Z]\w+)`)?", section)
+    assert len(named) == 7
+    for module, *names in named:
+        assert all(isinstance(getattr(importlib.import_module(module), name), type) for name in names if name)
 
 
 CRASHES = """

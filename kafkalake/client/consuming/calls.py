@@ -33,7 +33,7 @@ from kafkalake.client.consuming.records import ConsumerRecord, DeserializedRecor
 from kafkalake.client.consuming.script import Call, Script, Wait
 from kafkalake.client.consuming.settings import ConsumerSettings
 from kafkalake.client.consuming.subscriptions import EARLIEST, LATEST
-from kafkalake.client.errors import ClientTimeoutError, IllegalStateError, SerializationError, WakeupError
+from kafkalake.client.errors import ClientTimeoutError, IllegalStateError, RecordDeserializationError, WakeupError
 from kafkalake.client.serialization import Deserializer
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError, UnknownTopicOrPartitionError, as_value
@@ -47,15 +47,6 @@ _LEAVE_MS = 2_000
 """How long the coordinator's answer to a member that leaves is waited for, at most."""
 
 T = TypeVar("T")
-
-
-class RecordDeserializationError(SerializationError):
-    """A record's key or value cannot be deserialized. The position stays at it: `seek` behind it to go on."""
-
-    def __init__(self, partition: TopicPartition, offset: int, reason: str) -> None:
-        super().__init__(f"the record at offset {offset} of partition {partition[0]}-{partition[1]}: {reason}")
-        self.partition = partition
-        self.offset = offset
 
 
 def _raise_first(errors: list[Exception]) -> None:

@@ -15,6 +15,7 @@ from kafkalake.client.consuming.coordinator import Coordinator
 from kafkalake.client.consuming.membership import COORDINATOR_MOVED, Identity
 from kafkalake.client.consuming.operation import Operation
 from kafkalake.client.consuming.settings import ConsumerSettings
+from kafkalake.client.errors import CommitFailedError
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.records import OffsetAndMetadata
@@ -56,10 +57,6 @@ _MEMBERSHIP_ENDED = frozenset(
     error.code for error in (UnknownMemberIdError, IllegalGenerationError, FencedMemberEpochError)
 )
 _REPEATED = frozenset({StaleMemberEpochError.code, UnstableOffsetCommitError.code})
-
-
-class CommitFailedError(KafkaLakeError):
-    """The group has assigned the partitions to other members meanwhile: the offsets were not committed."""
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 from kafkalake.client.consuming.consumer import Consumer
 from kafkalake.client.consuming.listeners import RebalanceListener
 from kafkalake.client.consuming.records import DeserializedRecord
+from kafkalake.client.errors import ConcurrentWriterError
 from kafkalake.errors import ConfigurationError, KafkaLakeError
 from kafkalake.topic_partition import TopicPartition
 
@@ -66,10 +67,6 @@ class Connection(Protocol):
     def rollback(self) -> object:
         """Undo the transaction."""
         ...
-
-
-class ConcurrentWriterError(KafkaLakeError):
-    """Another consumer wrote records of the same partition at the same time, again and again. Nothing was written."""
 
 
 Insert = Callable[[Any, DeserializedRecord], object]

@@ -15,12 +15,8 @@ from kafkalake.client.consuming.cluster_view import ClusterView
 from kafkalake.client.consuming.fetcher import STALE
 from kafkalake.client.consuming.operation import Operation
 from kafkalake.client.consuming.settings import ConsumerSettings
-from kafkalake.client.consuming.subscriptions import (
-    LogTruncationError,
-    PartitionState,
-    Step,
-    Subscriptions,
-)
+from kafkalake.client.consuming.subscriptions import PartitionState, Step, Subscriptions
+from kafkalake.client.errors import LogTruncationError
 from kafkalake.client.network.client import NetworkClient
 from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.records import NO_EPOCH

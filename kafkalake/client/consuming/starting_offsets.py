@@ -8,7 +8,8 @@ from uuid import UUID
 from kafkalake.client.consuming.commits import Commits, Committed
 from kafkalake.client.consuming.operation import Operation
 from kafkalake.client.consuming.settings import ConsumerSettings
-from kafkalake.client.consuming.subscriptions import NoOffsetForPartitionError, Step, Subscriptions
+from kafkalake.client.consuming.subscriptions import Step, Subscriptions
+from kafkalake.client.errors import NoOffsetForPartitionError
 from kafkalake.client.records import NO_EPOCH, OffsetAndMetadata
 from kafkalake.errors import KafkaLakeError
 from kafkalake.topic_partition import TopicPartition

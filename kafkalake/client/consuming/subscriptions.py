@@ -15,35 +15,13 @@ from enum import Enum
 from itertools import count
 from uuid import UUID
 
+from kafkalake.client.errors import LogTruncationError, NoOffsetForPartitionError, SubscriptionError
 from kafkalake.client.records import NO_EPOCH, OffsetAndMetadata
-from kafkalake.errors import ConfigurationError, KafkaLakeError, OffsetOutOfRangeError
-from kafkalake.topic_partition import TopicPartition, partition_name
+from kafkalake.errors import ConfigurationError
+from kafkalake.topic_partition import TopicPartition
 
 EARLIEST, LATEST = -2, -1
 """Timestamps of ListOffsets for the first offset and the end."""
-
-
-class SubscriptionError(KafkaLakeError):
-    """A call that does not fit what the consumer is subscribed to or assigned."""
-
-
-class NoOffsetForPartitionError(KafkaLakeError):
-    """A partition has neither a committed offset nor, with `auto.offset.reset=none`, another to begin at."""
-
-
-class LogTruncationError(OffsetOutOfRangeError):
-    """Records before the position have been truncated from a partition's log, with `auto.offset.reset=none`.
-
-    Attributes: `partition`, its `position`, and `divergent_offset`: the first that is not as it was read, with the leader epoch
-    before it, None if the log has nothing of the position's epoch left. The position stays: `seek` to go on.
-    """
-
-    def __init__(self, partition: TopicPartition, position: int, divergent_offset: OffsetAndMetadata | None) -> None:
-        where = "an unknown offset" if divergent_offset is None else f"offset {divergent_offset.offset}"
-        super().__init__(
-            f"partition {partition_name(partition)} was truncated at {where}, before the position {position}"
-        )
-        self.partition, self.position, self.divergent_offset = partition, position, divergent_offset
 
 
 class Step(Enum):

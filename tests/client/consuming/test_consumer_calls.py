@@ -10,10 +10,9 @@ from client.consuming.test_consumer_core import P0, P1, World
 from manual_clock import ManualClock
 
 from kafkalake.client.consuming.calls import ConsumerCalls
-from kafkalake.client.consuming.commits import CommitFailedError
 from kafkalake.client.consuming.listeners import RebalanceListener
 from kafkalake.client.consuming.script import Call, Script
-from kafkalake.client.errors import IllegalStateError, WakeupError
+from kafkalake.client.errors import CommitFailedError, IllegalStateError, WakeupError
 from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.client.requests import CONSUMER_GROUP_HEARTBEAT, FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
 from kafkalake.errors import (

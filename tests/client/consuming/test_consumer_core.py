@@ -19,7 +19,8 @@ from kafkalake.client.consuming.core import ConsumerCore
 from kafkalake.client.consuming.records import DeserializedRecord
 from kafkalake.client.consuming.script import Call
 from kafkalake.client.consuming.settings import ConsumerSettings
-from kafkalake.client.consuming.subscriptions import LogTruncationError, NoOffsetForPartitionError, Step
+from kafkalake.client.consuming.subscriptions import Step
+from kafkalake.client.errors import LogTruncationError, NoOffsetForPartitionError
 from kafkalake.client.records import OffsetAndMetadata
 from kafkalake.client.requests import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, ClientApi
 from kafkalake.client.settings import parse_settings

@@ -12,8 +12,9 @@ import pytest
 
 import kafkalake
 from kafkalake import aio
-from kafkalake.client.consuming.exactly_once_sink import ConcurrentWriterError, ExactlyOnceSink
+from kafkalake.client.consuming.exactly_once_sink import ExactlyOnceSink
 from kafkalake.client.consuming.records import ConsumerRecord
+from kafkalake.client.errors import ConcurrentWriterError
 from kafkalake.errors import ConfigurationError
 
 
