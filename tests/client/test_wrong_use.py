@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import tomllib
 from collections.abc import Callable
@@ -311,6 +312,20 @@ def test_the_clients_for_an_event_loop_are_found_in_the_package() -> None:
     assert kafkalake.aio.Producer is aio.Producer
     with pytest.raises(AttributeError, match="no attribute 'Produser'"):
         _ = kafkalake.Produser
+
+
+@pytest.mark.parametrize("name", aio.__all__)
+def test_twins_have_the_same_calls_with_the_same_arguments(name: str) -> None:
+    twins = getattr(kafkalake, name), getattr(aio, name)
+    first, second = ({each for each in dir(kind) if not each.startswith("_")} for kind in twins)
+    assert first ^ second <= {"disown", "send_and_wait"}, "threads have forks, and wait by `get`"
+    for call in (first & second) | {"__init__"}:
+        arguments = [
+            {key: each.default for key, each in inspect.signature(getattr(kind, call)).parameters.items()}
+            for kind in twins
+        ]
+        assert arguments[0] == arguments[1] and list(arguments[0]) == list(arguments[1]), call
+        assert all(getattr(kind, call).__doc__ for kind in twins), call
 
 
 def test_the_package_says_that_it_has_types() -> None:

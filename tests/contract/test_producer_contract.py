@@ -123,10 +123,12 @@ def test_the_twin_for_event_loops_does_the_same(any_broker: BrokerProcess, made_
         async with aio.Producer(bootstrap_servers=any_broker.bootstrap_servers, value_serializer="json") as producer:
             first = await producer.send_and_wait(made_topic, {"a": 1}, partition=1)
             assert (first.partition, first.offset) == (1, 0)
+            assert await producer.partitions_for(made_topic) == 2
             deliveries = [await producer.send(made_topic, n, partition=1) for n in range(100)]
             assert [(await each).offset for each in deliveries] == list(range(1, 101))
-        with pytest.raises(ClientClosedError):
-            await producer.send(made_topic, 1)
+        for late in (producer.send(made_topic, 1), producer.partitions_for(made_topic)):
+            with pytest.raises(ClientClosedError):
+                await late
 
     async def transact() -> None:
         settings = {"bootstrap.servers": any_broker.bootstrap_servers, "transactional.id": made_topic}

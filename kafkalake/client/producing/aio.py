@@ -165,6 +165,11 @@ class Producer:
             batches.append(batch)
         return ArrowDelivery(ArrowFuture(batches), self._edge)
 
+    async def partitions_for(self, topic: str) -> int:
+        """Return the number of a topic's partitions. Waits and raises as `send` does."""
+        self._check()
+        return (self._accumulator.topic(topic) or await self._wait_for_topic(topic)).count
+
     # Transactions, see `kafkalake.Producer`
 
     async def init_transactions(self) -> None:

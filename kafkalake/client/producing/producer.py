@@ -139,6 +139,8 @@ class Producer:
 
     def partitions_for(self, topic: str) -> int:
         """Return the number of a topic's partitions. Waits and raises as `send` does."""
+        if self._is_closed:
+            raise self._closed()
         return (self._accumulator.topic(topic) or self._wait_for_topic(topic)).count
 
     def flush(self, timeout_s: float | None = None) -> None:
