@@ -17,6 +17,7 @@ from simulated_producer import SimulatedProducer
 
 import kafkalake
 from kafkalake import aio
+from kafkalake.client.consuming.assignors import ASSIGNORS
 from kafkalake.client.consuming.script import Call
 from kafkalake.client.errors import ClientClosedError, SerializationError
 from kafkalake.client.producing.interceptors import ProducerRecord
@@ -193,6 +194,17 @@ def test_a_setting_that_is_none_is_refused_with_what_there_is(kind: Any, name: s
         ({"interceptors": [5]}, TypeError, "interceptors.*`on_consume`"),
         ({"group_id": ""}, ConfigurationError, r"group\.id.*non-empty"),
         ({"group_instance_id": ""}, ConfigurationError, r"group\.instance\.id.*non-empty"),
+        (
+            {"group_protocol": "consumer", "assignors": [ASSIGNORS["range"]]},
+            ConfigurationError,
+            "assignors cannot be given",
+        ),
+        (
+            {"group_protocol": "consumer", "partition_assignment_strategy": "range"},
+            ConfigurationError,
+            r"partition\.assignment\.strategy cannot be set when group\.protocol=consumer",
+        ),
+        ({"group_remote_assignor": "uniform"}, ConfigurationError, "cannot be set when group.protocol=classic"),
         ({"group_id": "g", "heartbeat_interval_ms": 45_000}, ConfigurationError, r"less than session\.timeout\.ms"),
     ],
 )

@@ -233,6 +233,8 @@ def _deserializer(name: str, given: Deserializer | str | None) -> Deserializer |
 def _assignors(settings: ConsumerSettings, own: Sequence[Assignor]) -> list[Assignor]:
     """Return the group's assignors: `own`, or those of `partition.assignment.strategy`."""
     if own:
+        if settings.group_protocol != "classic":
+            raise ConfigurationError("assignors cannot be given when group.protocol=consumer: the broker assigns")
         for each in own:
             check_part("assignors", each, "assign")
         return list(own)
