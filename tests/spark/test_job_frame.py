@@ -399,7 +399,7 @@ def test_a_caller_gets_the_steps_of_a_run_and_nothing_is_printed(
     assert capsys.readouterr().out == ""
     with pytest.raises(LakeError, match="1 of 3 steps failed, the first: orders-0: the disk said no"):
         run_steps(Touch(), [f"--lake={lake.path}", "--break=orders"])
-    with pytest.raises(ConfigurationError, match="unknown argument '--brake'; did you mean --break?"):
+    with pytest.raises(ConfigurationError, match=r"unknown argument '--brake'; did you mean --break\?"):
         run_steps(Touch(), [f"--lake={lake.path}", "--brake=orders"])
 
 
