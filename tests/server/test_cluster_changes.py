@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 from collections.abc import Iterator
@@ -140,7 +141,8 @@ def test_an_election_that_fails_after_its_request_leaves_no_error_behind(cluster
     assert cluster.elect(0, [("led", [0])], timeout=1).error_code == RequestTimedOutError.code
     node.on_loop(controller.resign)
     goes_on.set()
-    before.result(20)
+    with contextlib.suppress(NotControllerError):  # if the next term has begun by then
+        before.result(20)
     with pytest.raises(NotControllerError):
         asyncio.run_coroutine_threadsafe(controller.confirm(), node.loop).result(20)
     node.on_loop(gc.collect)
