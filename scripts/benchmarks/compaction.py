@@ -91,7 +91,7 @@ def _write(lake: Path, records: int, keys: int) -> int:
     written = WrittenLake(lake)
     written.create(TOPIC, index_interval_bytes=4096)
     row = written.topics[TOPIC]
-    written.store.alter_topic(replace(row, config={"cleanup.policy": "compact"}))
+    written.store.alter_topics([replace(row, config={"cleanup.policy": "compact"})])
     log = written.logs[TOPIC, 0]
     random = np.random.default_rng(1)
     width = 12
