@@ -303,7 +303,7 @@ class TopicAdmin:
         deleted: dict[str, Topic] = {}
         targets_first = sorted(topics, key=lambda topic: topic.config.delay_level is not None)
         async for topic in iterate_in_turns(targets_first, self._now_ns):
-            if not self._is_served(topic):
+            if not self._topics.is_current(topic):
                 continue
             try:
                 check_not_internal(topic.name)
@@ -321,11 +321,8 @@ class TopicAdmin:
         return [failed.get(topic.name) for topic in topics]
 
     async def _delete(self, topics: Collection[Topic]) -> None:
-        async with self.settler.change_both(lambda: not any(map(self._is_served, topics))):
+        async with self.settler.change_both(lambda: not any(map(self._topics.is_current, topics))):
             await self._tables.delete([topic.topic_id for topic in topics])
-
-    def _is_served(self, topic: Topic) -> bool:
-        return self._topics.find(topic.name) is topic
 
     async def _check_all_more(self, wanted: Sequence[MorePartitions], count: Count) -> list[KafkaError | None]:
         checked = await in_turns(self.plans.check_all_more(wanted), self._now_ns, TURN_NS)

@@ -166,7 +166,7 @@ class TopicPlans:
 
     def _check_served(self, topic: Topic) -> None:
         """Raise `UnknownTopicOrPartitionError` if a topic has been deleted since it was looked up."""
-        if self._topics.find(topic.name) is not topic:
+        if not self._topics.is_current(topic):
             raise UnknownTopicOrPartitionError()
 
     def _check_settings(self, topic: Topic, overrides: Mapping[str, Value]) -> None:

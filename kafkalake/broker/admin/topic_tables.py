@@ -199,9 +199,10 @@ def with_partitions(
             if not existing:
                 raise UnknownTopicIdError()
             if missing > 0:
-                given = assignments[-missing:] if assignments else None
-                assignment = given or placement.place(missing, factor_of(existing), existing)
-                added[topic_id] = new_partitions(image, assignment, first=len(existing))
+                placed = (
+                    assignments[-missing:] if assignments else placement.place(missing, factor_of(existing), existing)
+                )
+                added[topic_id] = new_partitions(image, placed, first=len(existing))
         except (UnknownTopicIdError, InvalidReplicationFactorError, InvalidReplicaAssignmentError) as error:
             refused[row.topic] = as_value(error)
     return add_partitions(image, added, image.topics_version + 1)

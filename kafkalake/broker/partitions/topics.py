@@ -84,6 +84,10 @@ class Topics:
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
 
+    def is_current(self, topic: Topic) -> bool:
+        """Return whether a topic that was found before is still here: it may be deleted, and another have its name."""
+        return self._by_name.get(topic.name) is topic
+
     def find_collision(self, name: str) -> str | None:
         """Return the name of a topic that collides with `name`, or is equal to it, None if there is none."""
         return self._by_collision_key.get(collision_key(name))

@@ -159,7 +159,7 @@ class StagedFileAppender:
     def _check_there(self, targets: Iterable[Target]) -> None:
         """Raise `UnknownTopicOrPartitionError` if a topic was deleted: a new one of its name must get none of its records."""
         for target in targets:
-            if self._host.topics.find(target.topic.name) is not target.topic:
+            if not self._host.topics.is_current(target.topic):
                 sentence = f"topic {target.topic.name} was deleted while records were appended to it"
                 raise with_retriable(UnknownTopicOrPartitionError(sentence), False)
 

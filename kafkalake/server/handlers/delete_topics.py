@@ -102,10 +102,9 @@ def _find_deletable(
         topic = _find(request, asked)
     except KafkaError as error:
         return None, as_value(error)
-    is_twice = topic.topic_id in twice
-    return topic, InvalidRequestError(
-        "The provided topic name maps to an ID that was already supplied."
-    ) if is_twice else None
+    if topic.topic_id in twice:
+        return topic, InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
+    return topic, None
 
 
 def _find(request: Request[DeleteTopicsRequest], asked: DeleteTopicState) -> Topic:

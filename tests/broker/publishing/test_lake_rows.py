@@ -284,13 +284,19 @@ def test_the_last_row_of_a_partition_keeps_its_markers_until_it_is_published() -
     assert not changes.is_marked
 
 
-def test_what_happens_while_a_report_is_made_is_in_the_next_one() -> None:
+def report_begun() -> tuple[dict[TopicPartition, PartitionRow], UnpublishedChanges, Steps[PartitionReport]]:
+    """The rows of two partitions that have moved, and a report of which one row is made."""
     led = {each: partition_row(*each) for each in (CLICKS_0, CLICKS_1)}
     changes = UnpublishedChanges(0, led.get)
     for each in led:
         changes.moved(each)
     steps = changes.report()
     next(steps)
+    return led, changes, steps
+
+
+def test_what_happens_while_a_report_is_made_is_in_the_next_one() -> None:
+    led, changes, steps = report_begun()
     for each in list(led):
         led[each] = partition_row(*each, end=7)
         changes.moved(each)
@@ -301,12 +307,7 @@ def test_what_happens_while_a_report_is_made_is_in_the_next_one() -> None:
 
 
 def test_rows_that_may_show_a_marker_are_marked_whatever_happens_while_the_report_is_made() -> None:
-    led = {each: partition_row(*each) for each in (CLICKS_0, CLICKS_1)}
-    changes = UnpublishedChanges(0, led.get)
-    for each in led:
-        changes.moved(each)
-    steps = changes.report()
-    next(steps)
+    led, changes, steps = report_begun()
     for each in list(led):
         changes.marking(each)
         changes.marked(each)
