@@ -85,7 +85,10 @@ class SimulatedNetwork:
         self.brokers = {f"b{broker.node_id}": broker for broker in brokers}
         self.now_ms = start_ms
         self.is_answering = True
+        self.refused: set[int] = set()
+        """Connections that brokers do not take."""
         self._links: dict[int, SimulatedBroker] = {}
+        self._stalled: dict[int, list[bytes]] = {}
         self._held: list[tuple[int, bytes]] = []
 
     def run(self, milliseconds: int = 0) -> None:
@@ -123,12 +126,33 @@ class SimulatedNetwork:
                 feed(self.machine, node_id, data, self.now_ms)
         self.settle()
 
+    def stall(self, node_id: int) -> None:
+        """Keep the requests on a connection from the broker until `go_on`."""
+        self._stalled.setdefault(node_id, [])
+
+    def go_on(self, node_id: int) -> None:
+        """Let the broker have the requests that were kept, and all later ones at once."""
+        for frame in self._stalled.pop(node_id, ()):
+            if node_id in self._links:
+                self._ask(node_id, frame)
+        self.settle()
+
+    def connections_to(self, broker: SimulatedBroker) -> list[int]:
+        """The ids of the connections to a broker that are open."""
+        return [each for each, linked in self._links.items() if linked is broker]
+
     def cut(self, broker: SimulatedBroker) -> None:
         """End all connections to a broker. Answers that were held are lost."""
-        for node_id in [each for each, linked in self._links.items() if linked is broker]:
-            del self._links[node_id]
-            self._held = [held for held in self._held if held[0] != node_id]
-            self.machine.disconnected(node_id, ConnectionLostError("cut"), self.now_ms)
+        for node_id in self.connections_to(broker):
+            self.cut_connection(node_id)
+
+    def cut_connection(self, node_id: int) -> None:
+        """End a connection, if it is open. Answers that were held are lost, and requests that were kept."""
+        if self._links.pop(node_id, None) is None:
+            return
+        self._held = [held for held in self._held if held[0] != node_id]
+        self._stalled.pop(node_id, None)
+        self.machine.disconnected(node_id, ConnectionLostError("cut"), self.now_ms)
 
     def _act(self, action: Connect | Write | Disconnect) -> None:
         if isinstance(action, Connect):
@@ -136,17 +160,24 @@ class SimulatedNetwork:
         elif isinstance(action, Disconnect):
             self._links.pop(action.node_id, None)
         elif action.node_id in self._links:
-            answer = self._links[action.node_id].answer(b"".join(action.parts))
-            if answer and not self.is_answering:
-                self._held.append((action.node_id, answer))
-            elif answer:
-                middle = len(answer) // 2  # bytes are cut anywhere
-                feed(self.machine, action.node_id, answer[:middle], self.now_ms)
-                feed(self.machine, action.node_id, answer[middle:], self.now_ms)
+            frame = b"".join(action.parts)
+            if action.node_id in self._stalled:
+                self._stalled[action.node_id].append(frame)
+            else:
+                self._ask(action.node_id, frame)
+
+    def _ask(self, node_id: int, frame: bytes) -> None:
+        answer = self._links[node_id].answer(frame)
+        if answer and not self.is_answering:
+            self._held.append((node_id, answer))
+        elif answer:
+            middle = len(answer) // 2  # bytes are cut anywhere
+            feed(self.machine, node_id, answer[:middle], self.now_ms)
+            feed(self.machine, node_id, answer[middle:], self.now_ms)
 
     def _connect(self, node_id: int, address: Address) -> None:
         broker = self.brokers.get(address.host)
-        if broker is None or not broker.is_up:
+        if broker is None or not broker.is_up or node_id in self.refused:
             self.machine.disconnected(node_id, BrokerRefusedError(f"nothing listens at {address}"), self.now_ms)
             return
         self._links[node_id] = broker

@@ -21,10 +21,13 @@ from benchmarks.passing_topics import REMOVING, passing_topic
 from benchmarks.plan import Plan, costing, progress
 from benchmarks.rows import Cost, Row, number
 
+PARTITIONS = 4
+"""Those of a topic that takes millions of records a second. In one partition the broker's work on a request bounds the rate."""
+
 
 @dataclass(frozen=True)
 class Case:
-    """kafkalake's client `ours` against `theirs`. Records of a round each."""
+    """kafkalake's client `ours` against `theirs`. Records of a round each. partitions: 0 for those of the plan."""
 
     key: str
     title: str
@@ -33,6 +36,7 @@ class Case:
     records_of_ours: int
     records_of_theirs: int
     at_least: float
+    partitions: int = 0
     bound: str = ""
     """The name of what shows how much the broker takes, if that may be less than what the clients can send."""
 
@@ -76,15 +80,19 @@ def measure(plan: Plan) -> Iterator[Row]:
     cases = (
         Case("client-send", send, "kafkalake_send", "kafka_python", many, few, 2),
         Case("client-send", send, "kafkalake_send", "aiokafka", many, few, 2),
-        Case(
-            "client-send-arrow",
-            "`Producer.send_arrow`",
-            "kafkalake_send_arrow",
-            "confluent_kafka",
-            arrow,
-            many,
-            5,
-            bound="prepared_requests",
+        *(
+            Case(
+                key,
+                "`Producer.send_arrow`",
+                "kafkalake_send_arrow",
+                "confluent_kafka",
+                arrow,
+                many,
+                5,
+                partitions=partitions,
+                bound="prepared_requests",
+            )
+            for key, partitions in (("client-send-arrow", PARTITIONS), ("client-send-arrow-to-one-partition", 1))
         ),
     )
     poll = "`Consumer.poll`, records as objects"
@@ -135,11 +143,11 @@ def _row(plan: Plan, broker: BrokerProcess, case: Case) -> Row:
         ]
         figures: list[list[float]] = [[] for _ in clients]
         for client, _ in clients:
-            with passing_topic(broker, key, plan.partitions) as topic:
+            with passing_topic(broker, key, case.partitions or plan.partitions) as topic:
                 client.round(topic)
         for _ in range(plan.rounds):
             for (client, records), rates in zip(clients, figures, strict=True):
-                with passing_topic(broker, key, plan.partitions) as topic:
+                with passing_topic(broker, key, case.partitions or plan.partitions) as topic:
                     os.sync()
                     with costing(cost, broker, records / 1e6):
                         rates.append(client.round(topic))
@@ -193,7 +201,7 @@ def compared(key: str, case: Case, broker: str, own: Rounds, other: Rounds) -> R
     name = case.theirs.replace("_", "-")
     return Row(
         key,
-        f"{case.title}, 100-byte values, acks=all, on {broker}, against {name}",
+        f"{case.title}, 100-byte values, acks=all{_partitions(case)}, on {broker}, against {name}",
         _rates(ours, own_work),
         f"{name}: {_rates(theirs, other_work)}",
         f"{statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})",
@@ -206,6 +214,10 @@ def compared(key: str, case: Case, broker: str, own: Rounds, other: Rounds) -> R
             "per_processor_second": {"kafkalake": own_work, case.theirs: other_work},
         },
     )
+
+
+def _partitions(case: Case) -> str:
+    return f", {case.partitions} partitions" if case.partitions > 1 else ""
 
 
 def _rates(rates: list[float], by_processor: list[float]) -> str:

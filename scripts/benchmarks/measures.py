@@ -14,7 +14,14 @@ MEASURES = {
     ),
     "client": (
         "client_rates",
-        ("client-send", "client-send-arrow", "client-poll", "client-poll-arrow", "client-memory"),
+        (
+            "client-send",
+            "client-send-arrow",
+            "client-send-arrow-to-one-partition",
+            "client-poll",
+            "client-poll-arrow",
+            "client-memory",
+        ),
     ),
     "consume": ("consume", ("consume-one", "consume-restarted", "consume-fan-out")),
     "latency": ("latency", ("latency-average", "latency-p99", "producer-p99")),

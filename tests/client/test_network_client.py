@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from simulated_network import SimulatedBroker, SimulatedNetwork, SimulatedTopics, feed
 
-from kafkalake.client.network.client import FIRST_CONTACT_MS, NetworkClient, coordinator_connection
+from kafkalake.client.network.client import FIRST_CONTACT_MS, NetworkClient, second_connection
 from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.network.settings import NetworkSettings
 from kafkalake.client.requests import FIND_COORDINATOR, LIST_TRANSACTIONS, METADATA
@@ -242,7 +242,7 @@ def test_a_node_may_have_any_id_but_those_of_bootstrap_addresses() -> None:
         broker.handlers[FIND_COORDINATOR] = lambda request: FindCoordinatorResponse(node_id=7)
     cluster.network = SimulatedNetwork(cluster.client, cluster.brokers)
     cluster.network.run(100)
-    found, second, none = cluster.ask(largest), cluster.ask(coordinator_connection(largest)), cluster.ask(-7)
+    found, second, none = cluster.ask(largest), cluster.ask(second_connection(largest)), cluster.ask(-7)
     cluster.network.run(1_000)
     assert (found.result().node_id, second.result().node_id) == (7, 7)
     assert isinstance(none.error, BrokerUnavailableError)

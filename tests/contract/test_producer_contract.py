@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+import psutil
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -25,6 +26,8 @@ from kafkalake.client.records import ConsumerGroupMetadata, OffsetAndMetadata
 from kafkalake.errors import BrokerUnavailableError, MessageTooLargeError, ProducerFencedError
 
 COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
+PARTITIONS = 4
+RECORDS = 20_000
 
 
 def read_values(broker: BrokerProcess, topic: str, count: int, partitions: Sequence[int] = (0, 1)) -> list[bytes]:
@@ -76,6 +79,32 @@ def test_records_of_all_kinds_arrive(any_broker: BrokerProcess, made_topic: str)
                 assert sum(span.records for span in producer.send_arrow(made_topic, table).get(60)) == 50
                 sent += [*values, *(b"arrow-" + value for value in values)]
     assert read_values(any_broker, made_topic, len(sent)) == sent
+
+
+def open_connections(broker: BrokerProcess) -> set[int]:
+    """Return this process's ports that have an open connection to a broker."""
+    port = int(broker.bootstrap_servers.rsplit(":", 1)[1])
+    connections = psutil.Process().net_connections("tcp")
+    to_broker = [each for each in connections if each.raddr and each.raddr.port == port]
+    return {each.laddr.port for each in to_broker if each.status == "ESTABLISHED"}
+
+
+@pytest.mark.parametrize("settings", [{}, {"acks": "1", "max_in_flight_requests_per_connection": 1}])
+def test_what_one_connection_has_no_room_for_goes_over_a_second_in_the_order_of_each_partition(
+    any_broker: BrokerProcess, topic: str, settings: dict[str, object]
+) -> None:
+    create_topic(any_broker, topic, partitions=PARTITIONS)
+    rows = [b"%06d" % n * 100 for n in range(RECORDS)]
+    before = open_connections(any_broker)
+    with Producer(bootstrap_servers=any_broker.bootstrap_servers, batch_size=20_000, **settings) as producer:
+        partitions = pa.array([n % PARTITIONS for n in range(RECORDS)], pa.int32())
+        sent = producer.send_arrow(topic, pa.table({"value": rows, "partition": partitions}))
+        assert sum(span.records for span in sent.get(60)) == RECORDS
+        opened = open_connections(any_broker) - before
+        assert len(opened) == 3, "the bootstrap address, and two connections to the leader"
+    for partition in range(PARTITIONS):
+        wanted = rows[partition::PARTITIONS]
+        assert read_values(any_broker, topic, len(wanted), [partition]) == wanted
 
 
 def test_a_record_that_the_topic_refuses_fails_alone(any_broker: BrokerProcess, topic: str) -> None:

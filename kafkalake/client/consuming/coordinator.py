@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalake.client.network.client import NetworkClient, coordinator_connection
+from kafkalake.client.network.client import NetworkClient, second_connection
 from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.requests import FIND_COORDINATOR, GROUP, error_name
 from kafkalake.errors import KafkaError, error_for_code
@@ -65,4 +65,4 @@ class Coordinator:
             self._network.metadata.request_update()
             self._retry_at_ms = self._now_ms + self._retry_backoff_ms
         else:
-            self.node_id = coordinator_connection(response.node_id)
+            self.node_id = second_connection(response.node_id)

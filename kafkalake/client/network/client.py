@@ -28,8 +28,11 @@ _SECOND_CONNECTION = 1 << 32
 """What the id of a second connection to a node is larger by: than all ids of nodes."""
 
 
-def coordinator_connection(node_id: int) -> int:
-    """Return the id of a second connection to a node, for requests that must not wait behind others, as heartbeats."""
+def second_connection(node_id: int) -> int:
+    """Return the id of a second connection to a node, for requests that must not wait behind others.
+
+    A broker answers those of a connection in order, one after the other.
+    """
     return node_id + _SECOND_CONNECTION
 
 
@@ -102,16 +105,20 @@ class NetworkClient:
         """Return whether a request would be sent at once. If the node is not connected, open its connection."""
         connection = self._connection(node_id)
         if connection.state is State.READY:
-            return connection.requests < self._settings.max_in_flight_requests_per_connection
+            return self._has_room(connection)
         if connection.state is State.CLOSED:
             connection.want()
         return False
 
+    def is_full(self, node_id: int) -> bool:
+        """Return whether a connection is open and has as many requests without a response as it may have."""
+        connection = self._connection(node_id)
+        return connection.state is State.READY and not self._has_room(connection)
+
     def can_send(self, node_id: int, now_ms: int) -> bool:
         """Return whether the node has room for a request and is, or can be, connected."""
         connection = self._connection(node_id)
-        has_room = connection.requests < self._settings.max_in_flight_requests_per_connection
-        return has_room and (connection.state is not State.CLOSED or connection.retry_at_ms <= now_ms)
+        return self._has_room(connection) and (connection.state is not State.CLOSED or connection.retry_at_ms <= now_ms)
 
     def in_flight(self, node_id: int) -> int:
         """Return the number of requests to a node without a response."""
@@ -256,6 +263,9 @@ class NetworkClient:
         if connection is None:
             connection = self._connections[node_id] = NodeConnection(self._settings.client_id)
         return connection
+
+    def _has_room(self, connection: NodeConnection) -> bool:
+        return connection.requests < self._settings.max_in_flight_requests_per_connection
 
     def _address(self, node_id: int) -> Address | None:
         if node_id < 0:

@@ -205,7 +205,7 @@ class Accumulator:
             for queue in list(queues):
                 if (
                     not queue.batches
-                    or queue.is_muted
+                    or self._is_muted(queue)
                     or self._due_ms(queue) > now_ms
                     or not may_send(queue.batches[0])
                 ):
@@ -221,7 +221,7 @@ class Accumulator:
                 queues.remove(queue)
                 if queue.batches:
                     queues.append(queue)
-                queue.mute(self._mutes)
+                queue.begin_flight()
         return taken
 
     def put_back(self, batch: Batch) -> None:
@@ -267,10 +267,10 @@ class Accumulator:
             self._give_back(batch, 0)
             self.releases += 1
 
-    def unmute(self, batch: Batch) -> None:
-        """Let the batches behind one be sent whose request has ended."""
+    def end_flight(self, batch: Batch) -> None:
+        """Take the news that the request of a batch has ended."""
         with self._lock:
-            self._queue(batch).mute(False)
+            self._queue(batch).end_flight()
 
     def remove_all(self, is_unsent: Callable[[Batch], bool] = lambda batch: True) -> list[Batch]:
         """Remove the queued batches for which `is_unsent`, and return them."""
@@ -360,13 +360,17 @@ class Accumulator:
         if leader is None:
             found.topics_without_leader.add(queue.topic)
             return
-        if queue.is_muted:
+        if self._is_muted(queue):
             return
         due_ms = self._due_ms(queue)
         if due_ms <= now_ms:
             found.by_leader.setdefault(leader, []).append(queue)
         else:
             found.check_at(due_ms)
+
+    def _is_muted(self, queue: PartitionQueue) -> bool:
+        """Return whether nothing of a queue is sent before what is in flight has ended."""
+        return queue.in_flight > 0 and (self._mutes or queue.is_moving)
 
     def _due_ms(self, queue: PartitionQueue) -> int:
         """Return when the first batch of a queue is to be sent: at once if it is full or somebody waits."""

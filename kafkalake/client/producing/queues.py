@@ -19,9 +19,13 @@ Filled: TypeAlias = "dict[PartitionQueue, None]"
 
 
 class PartitionQueue:
-    """The batches of one partition. `open`: the last one, while records are added to it. is_muted: nothing is sent now."""
+    """The batches of one partition. `open`: the last one, while records are added to it.
 
-    __slots__ = ("_filled", "_topic", "batches", "is_muted", "open", "partition", "topic")
+    in_flight: the number of batches that are sent and not answered. connection: on which these are, or the next ones are sent,
+    -1 before.
+    """
+
+    __slots__ = ("_filled", "_topic", "batches", "connection", "in_flight", "is_moving", "open", "partition", "topic")
 
     def __init__(self, topic: TopicQueues, partition: int, filled: Filled) -> None:
         self.topic = topic.name
@@ -30,7 +34,9 @@ class PartitionQueue:
         self.partition = partition
         self.batches: deque[Batch] = deque()
         self.open: Batch | None = None
-        self.is_muted = False
+        self.in_flight = 0
+        self.connection = -1
+        self.is_moving = False
 
     @property
     def has_full(self) -> bool:
@@ -94,9 +100,22 @@ class PartitionQueue:
         self._filled.pop(self, None)
         self.open = None
 
-    def mute(self, is_muted: bool) -> None:
-        """Set whether nothing is sent now."""
-        self.is_muted = is_muted
+    def begin_flight(self) -> None:
+        """Take the news that a batch is sent."""
+        self.in_flight += 1
+
+    def end_flight(self) -> None:
+        """Take the news that the request of a batch has ended."""
+        self.in_flight -= 1
+
+    def use(self, connection: int) -> None:
+        """Send the next batches on a connection."""
+        self.connection = connection
+        self.is_moving = False
+
+    def move(self) -> None:
+        """Send nothing until nothing is in flight any more, so that no batch overtakes another one on the next connection."""
+        self.is_moving = True
 
 
 class TopicQueues:

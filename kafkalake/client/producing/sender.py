@@ -13,13 +13,15 @@ from random import Random
 from kafkalake.client.errors import ClientTimeoutError
 from kafkalake.client.metrics import Metrics
 from kafkalake.client.network.backoff import ExponentialBackoff
-from kafkalake.client.network.client import NetworkClient
+from kafkalake.client.network.client import NetworkClient, second_connection
 from kafkalake.client.network.machine import Action
 from kafkalake.client.network.pending_request import PendingRequest
 from kafkalake.client.producing.accumulator import Accumulator
 from kafkalake.client.producing.batch import Batch
+from kafkalake.client.producing.connections import assign, excess, shift
 from kafkalake.client.producing.idempotence import Sequences
 from kafkalake.client.producing.identities import Identities
+from kafkalake.client.producing.queues import PartitionQueue
 from kafkalake.client.producing.settings import ProducerSettings
 from kafkalake.client.requests import error_name
 from kafkalake.errors import (
@@ -166,18 +168,32 @@ class Sender:
             metadata.add(ready.topics_without_leader)
             metadata.request_update()
         for leader, queues in ready.by_leader.items():
-            while queues and self._client.prepare(leader, now_ms):
-                batches = self._accumulator.take(queues, self._identities.may_send, now_ms)
-                if not batches:
-                    break
-                self._send(leader, batches, now_ms)
-            self._note_block(leader, bool(queues), now_ms)
+            self._note_block(leader, self._send_to(leader, queues, now_ms), now_ms)
         for leader in self._blocked_since_ms.keys() - ready.by_leader.keys():
             del self._blocked_since_ms[leader]  # what it did not take was given up
 
-    def _send(self, leader: int, batches: Sequence[Batch], now_ms: int) -> None:
+    def _send_to(self, leader: int, queues: list[PartitionQueue], now_ms: int) -> bool:
+        """Send what is ready for a leader, as far as it may be sent now. Return whether anything is left."""
+        client = self._client
+        first, second = leader, second_connection(leader)
+        shares = assign(queues, first, second, is_second_idle=not client.in_flight(second))
+        for connection, other in ((first, second), (second, first)):
+            self._send_on(connection, shares[connection], now_ms)
+            count = excess(shares, connection, other) if client.is_full(connection) else 0
+            if count > 0 and client.prepare(other, now_ms):
+                shift(shares, connection, other, count)
+        return any(shares.values())
+
+    def _send_on(self, connection: int, queues: list[PartitionQueue], now_ms: int) -> None:
+        while queues and self._client.prepare(connection, now_ms):
+            batches = self._accumulator.take(queues, self._identities.may_send, now_ms)
+            if not batches:
+                return
+            self._send(connection, batches, now_ms)
+
+    def _send(self, connection: int, batches: Sequence[Batch], now_ms: int) -> None:
         by_topic: dict[str, list[PartitionProduceData]] = {}
-        takes_columns = self._client.node_takes_columns(leader)
+        takes_columns = self._client.node_takes_columns(connection)
         for batch in batches:
             self._identities.sent(batch)
             self._in_flight[batch] = None
@@ -191,7 +207,7 @@ class Sender:
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in by_topic.items()],
         )
         self._client.send(
-            leader,
+            connection,
             self._identities.produce_api,
             message,
             now_ms,
@@ -319,7 +335,7 @@ class Sender:
         """Take a batch out of what is in flight."""
         if batch in self._in_flight:
             del self._in_flight[batch]
-            self._accumulator.unmute(batch)
+            self._accumulator.end_flight(batch)
 
     def _end(self, batch: Batch, error: KafkaLakeError) -> None:
         self._in_flight.pop(batch, None)
