@@ -6,7 +6,7 @@ Names are Kafka's where Kafka has them. `Metrics.snapshot` returns all as a dict
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -46,17 +46,17 @@ class Metrics:
 
     def __init__(self, began_ms: int = 0) -> None:
         self._began_ms = began_ms
-        self._counted: dict[str, _Window] = {}
-        self._observed: dict[str, _Window] = {}
+        self._counted: defaultdict[str, _Window] = defaultdict(_Window)
+        self._observed: defaultdict[str, _Window] = defaultdict(_Window)
         self._gauges: dict[str, Callable[[], float]] = {}
 
     def count(self, name: str, number: float, now_ms: int) -> None:
         """Add to what `NAME-total` and `NAME-rate` (a second) show."""
-        self._counted.setdefault(name, _Window()).add(number, now_ms)
+        self._counted[name].add(number, now_ms)
 
     def observe(self, name: str, value: float, now_ms: int) -> None:
         """Add a value of which `NAME-avg` and `NAME-max` are shown."""
-        self._observed.setdefault(name, _Window()).add(value, now_ms)
+        self._observed[name].add(value, now_ms)
 
     def gauge(self, name: str, read: Callable[[], float]) -> None:
         """Show what `read` returns as `NAME`."""

@@ -140,6 +140,17 @@ else:
 
 
 @compiled()
+def advance(crc: np.uint64, zeros: int) -> np.uint64:
+    """Advance register `crc` over so many zeros. The register after A and B is that of A, advanced by B's size, xor B's from 0."""
+    while zeros >= _LANE_BYTES:
+        crc = _advance_by_zeros(crc)
+        zeros -= _LANE_BYTES
+    for _ in range(zeros):
+        crc = (crc >> np.uint64(8)) ^ _TABLE[0, crc & np.uint64(0xFF)]
+    return crc
+
+
+@compiled()
 def finish(crc: np.uint64) -> np.uint64:
     """Return the checksum (uint64 below 2**32) of register `crc`."""
     return (crc ^ np.uint64(0xFFFFFFFF)) & np.uint64(0xFFFFFFFF)
@@ -149,6 +160,12 @@ def finish(crc: np.uint64) -> np.uint64:
 def extended(crc: np.uint64, data: Bytes, start: int, end: int) -> np.uint64:
     """Do what `extend` does, for callers that are not compiled."""
     return extend(crc, data, start, end)
+
+
+@compiled("uint64(view, int64)")
+def checksum_change(change: Bytes, behind: int) -> np.uint64:
+    """Return what to xor to a checksum when bytes are xored with `change`, uint8, and `behind` more bytes follow these."""
+    return advance(extend(np.uint64(0), change, 0, len(change)), behind)
 
 
 @compiled("uint64(view, int64, int64)")

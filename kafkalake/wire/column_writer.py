@@ -1,10 +1,10 @@
 """Encodes rows of Arrow columns as a record batch v2, or as a batch of columns, in one compiled call.
 
 For producers: keys, values and timestamps as they are in Arrow's buffers, no headers (`arrow_batch` takes those). As many rows are
-written as fit into the limit, so that nobody has to know their sizes before. The batches have no checksum yet: `producer_stamp`
-computes it once producer id and sequence number are known, which it covers.
+written as fit into the limit, so that nobody has to know their sizes before. The checksum is computed as rows are written, while
+they are in the processor's nearest cache; `producer_stamp` keeps it up to date.
 
-Measured, one core of a busy machine: 100-byte values 26 M rows/s as records, 65 M as columns.
+Measured, one core of a slow machine: 100-byte values 33 M rows/s as records, 45 M as columns, with the checksum.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.bitmap import bitmap_bytes, load_bit, set_bit
 from kafkalake.record.compiled import compiled
+from kafkalake.record.crc32c import START, advance, extend, finish
 from kafkalake.record.memory import copy, load_i32, load_i64, store_i32, store_u8
 from kafkalake.wire import batch_header as wire
 from kafkalake.wire.batch_writer import binary_bytes, small_varint_bytes, write_binary, write_fields
@@ -32,13 +33,15 @@ from kafkalake.wire.column_batch import (
 )
 from kafkalake.wire.compression import NONE
 from kafkalake.wire.record_batch import compressed_batch
-from kafkalake.wire.varint import varint_bytes, write_varint
+from kafkalake.wire.varint import store_big_i32, varint_bytes, write_varint
 
 _END, _ROW = 0, 1
 _NO_VIEW = np.empty(0, dtype=np.uint8)
 _OFFSET = struct.Struct("<i")
 _OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 1
 """Largest size of a record without its key and value."""
+_CHECKED_BYTES = 12_288
+"""Bytes of rows after which their checksum is computed."""
 _WRITE = "void(view, view, view, view, view, view, view, int64[::1], int64, int64, int64, int64[:,::1], uint8[::1], int64[::1])"
 """The signature of both kernels, so that a writer has one of them."""
 
@@ -70,6 +73,14 @@ def _write_header(header: Int64s, rows: int, base: int, newest: int, out: Bytes,
     write_fields(header, 0, rows, out, 0, end)
 
 
+@compiled()
+def _write_checksum(out: Bytes, crc: np.uint64, checked: int, end: int) -> None:
+    """Write the checksum of the batch `out[:end]`. crc: the register of the bytes before `checked` behind the header, from 0."""
+    crc = extend(crc, out, checked, end)
+    header = extend(START, out, wire.ATTRIBUTES, wire.RECORDS)
+    store_big_i32(out, wire.CRC, int(np.int64(finish(advance(header, end - wire.RECORDS) ^ crc))))
+
+
 @compiled(_WRITE)
 def _write_rows(
     key_bits: Bytes,
@@ -92,7 +103,8 @@ def _write_rows(
     shifts: the first row in the buffers of keys, values and timestamps.
     """
     first = row
-    p = wire.RECORDS
+    p = checked = wire.RECORDS
+    crc = np.uint64(0)
     base = load_i64(timestamps, 8 * (row + shifts[2])) if len(timestamps) else timestamp_ms
     newest = base
     while row < rows:
@@ -115,11 +127,15 @@ def _write_rows(
         p = write_varint(out, p, 0)
         newest = max(newest, timestamp)
         row += 1
+        if p >= checked + _CHECKED_BYTES:
+            crc = extend(crc, out, checked, checked + _CHECKED_BYTES)
+            checked += _CHECKED_BYTES
     result[_ROW] = row
     if row == first:
         result[_END] = -1
         return
     _write_header(header, row - first, base, newest, out, p)
+    _write_checksum(out, crc, checked, p)
     result[_END] = p
 
 
@@ -233,6 +249,7 @@ def _write_columns(
         p = _write_column(key_bits, key_offsets, key_data, row + shifts[0], count, key_nulls, out, p)
     p = _write_column(value_bits, value_offsets, value_data, row + shifts[1], count, value_nulls, out, p)
     _write_header(header, count, base, newest, out, p)
+    _write_checksum(out, np.uint64(0), wire.RECORDS, p)
     store_u8(out, wire.MAGIC, wire.MAGIC_COLUMNS)
     result[_END] = p
 

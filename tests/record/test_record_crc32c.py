@@ -11,6 +11,8 @@ from types import ModuleType
 import crc32c as reference
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kafkalake.record import crc32c
 
@@ -49,3 +51,18 @@ def test_known_checksums(data: bytes, expected: int) -> None:
 def test_lanes_side_by_side_give_the_checksum_of_one(begin: int, length: int) -> None:
     data = np.random.default_rng(length).integers(0, 256, begin + length, dtype=np.uint8)
     assert int(crc32c.checksum(data, begin, begin + length)) == reference.crc32c(data[begin:].tobytes())
+
+
+@settings(deadline=None)
+@given(data=st.data(), length=st.sampled_from([14, 61, 1_023, 1_024, 1_025, 5_000, 100_000]))
+def test_a_change_of_some_bytes_changes_the_checksum_as_if_all_were_read_again(
+    data: st.DataObject, length: int
+) -> None:
+    before = bytearray(np.random.default_rng(length).bytes(length))
+    start = data.draw(st.integers(0, length - 14))
+    change = data.draw(st.binary(max_size=14))
+    after = bytearray(before)
+    for index, byte in enumerate(change):
+        after[start + index] ^= byte
+    changed = crc32c.checksum_change(np.frombuffer(change, dtype=np.uint8), length - start - len(change))
+    assert reference.crc32c(bytes(before)) ^ int(changed) == reference.crc32c(bytes(after))

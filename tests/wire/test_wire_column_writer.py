@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalake.errors import CorruptMessageError
 from kafkalake.record import layout as at
 from kafkalake.wire.column_writer import ColumnWriter
 from kafkalake.wire.producer_stamp import stamp_producer
@@ -21,7 +22,6 @@ def read_back(writer: ColumnWriter, largest: int, largest_record: int = 1 << 20)
     batches = []
     while writer.rows_left:
         data, count = writer.write(largest, largest_record)
-        stamp_producer(data, -1, -1, -1)
         batch = decode_produced(bytes(data))
         assert batch.rows == count
         rows = batch.to_arrow()
@@ -76,3 +76,36 @@ def test_a_row_that_is_too_large_is_refused() -> None:
     assert writer.write(100, 200)[1] == 1
     with pytest.raises(ValueError, match="row 1 is larger than 200 bytes"):
         writer.write(100, 200)
+
+
+@pytest.mark.parametrize("as_columns", [False, True])
+@pytest.mark.parametrize("codec", [0, 3])
+@pytest.mark.parametrize("size", [0, 11, 100, 12_288, 50_000])
+def test_batches_of_many_bytes_have_the_checksum_of_all(size: int, codec: int, as_columns: bool) -> None:
+    values = [b"%d" % n * (size // len(b"%d" % n)) for n in range(900_000 // (size + 20) + 1)]
+    writer = ColumnWriter(pa.array(values), None, None, timestamp_ms=7, codec=codec, as_columns=as_columns)
+    batches = read_back(writer, 1_000_000)
+    assert [row[1] for batch in batches for row in batch] == values
+
+
+STAMPS = st.just((-1, -1, -1)) | st.tuples(
+    st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(0, 2**31 - 1)
+)
+
+
+@settings(deadline=None)
+@given(stamps=st.lists(STAMPS, min_size=1, max_size=4), rows=st.integers(1, 400), codec=st.sampled_from([0, 1]))
+def test_a_batch_is_stamped_again_and_again(stamps: list[tuple[int, int, int]], rows: int, codec: int) -> None:
+    data, _ = ColumnWriter(pa.array([b"value"] * rows), None, None, timestamp_ms=7, codec=codec).write(1_000_000, 100)
+    for stamp in stamps:
+        stamp_producer(data, *stamp)
+        header = decode_produced(bytes(data)).header
+        assert (header[at.PRODUCER_ID], header[at.PRODUCER_EPOCH], header[at.BASE_SEQUENCE]) == stamp
+
+
+def test_a_stamp_does_not_hide_that_records_were_damaged() -> None:
+    data, _ = ColumnWriter(pa.array([b"value"] * 10), None, None, timestamp_ms=7).write(1_000_000, 100)
+    data[100] ^= 1
+    stamp_producer(data, 5, 1, 9)
+    with pytest.raises(CorruptMessageError):
+        decode_produced(bytes(data))

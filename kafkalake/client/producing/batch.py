@@ -44,8 +44,8 @@ class Batch:
     __slots__ = (
         "_callbacks",
         "_done_callbacks",
-        "_has_checksum",
         "_headers",
+        "_is_stamped",
         "_keys",
         "_parts",
         "_timestamps",
@@ -93,7 +93,7 @@ class Batch:
         self.size = 0
         self.charged = 0
         self.data: bytearray | memoryview | None = None
-        self._has_checksum = False
+        self._is_stamped = False
         self.producer_id = self.producer_epoch = self.base_sequence = -1
         self.sequence_was_reset = False
         self.attempts = 0
@@ -160,15 +160,14 @@ class Batch:
             transactional=self.is_transactional,
         )
         self.take_encoded(bytearray(encode_batch(batch, self.codec)), self.records)
-        self._has_checksum = True
         self._keys, self._values, self._timestamps, self._headers = [], [], [], {}
 
     def take_encoded(self, data: bytearray | memoryview, records: int) -> None:
-        """Take over encoded records, or columns, instead of single ones. Their checksum is computed when they are sent."""
+        """Take over encoded records, or columns, instead of single ones."""
         self.data = data
         self.records = records
         self.size = len(data)
-        self._has_checksum = False
+        self._is_stamped = False
 
     def _header_columns(self) -> HeaderColumns | None:
         if not self._headers:
@@ -185,17 +184,16 @@ class Batch:
         if (producer_id, producer_epoch, base_sequence) == (self.producer_id, self.producer_epoch, self.base_sequence):
             return
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
-        self._has_checksum = False
+        self._is_stamped = False
 
     def encoded(self, *, takes_columns: bool) -> Buffer:
         """Return the batch as it is to be sent, with its producer's identity. Columns become records if they are not taken."""
         assert self.data is not None
-        if not self._has_checksum:
-            stamp_producer(self.data, self.producer_id, self.producer_epoch, self.base_sequence)
-            self._has_checksum = True
         if not takes_columns and self.data[MAGIC] == MAGIC_COLUMNS:
             self.take_encoded(bytearray(records_of_columns(self.data, self.codec)), self.records)
-            self._has_checksum = True
+        if not self._is_stamped:
+            stamp_producer(self.data, self.producer_id, self.producer_epoch, self.base_sequence)
+            self._is_stamped = True
         return self.data
 
     def reset_sequence(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
