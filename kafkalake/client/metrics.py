@@ -14,30 +14,47 @@ WINDOW_S = 30
 """What rates, averages and maxima are taken over, in slots of a second."""
 
 
+class _Slot:
+    """The number, the sum and the maximum of the values of a second."""
+
+    __slots__ = ("count", "most", "second", "total")
+
+    def __init__(self, second: int, value: float) -> None:
+        self.second = second
+        self.count = 1
+        self.total = self.most = value
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self.total += value
+        if value > self.most:
+            self.most = value
+
+
 class _Window:
     """Counts, sums and maxima of the last seconds."""
 
     def __init__(self) -> None:
         self.total = 0.0
-        self._slots: deque[tuple[int, int, float, float]] = deque(maxlen=WINDOW_S)
+        self._slots: deque[_Slot] = deque(maxlen=WINDOW_S)
 
     def add(self, value: float, now_ms: int) -> None:
         self.total += value
         second = now_ms // 1_000
-        if self._slots and self._slots[-1][0] == second:
-            _, count, total, most = self._slots.pop()
-            self._slots.append((second, count + 1, total + value, max(most, value)))
+        slots = self._slots
+        if not slots or slots[-1].second != second:
+            slots.append(_Slot(second, value))
         else:
-            self._slots.append((second, 1, value, value))
+            slots[-1].add(value)
 
     def recent(self, now_ms: int) -> tuple[int, float, float]:
         """Return (number, sum, maximum) of the values of the window."""
         first = now_ms // 1_000 - WINDOW_S + 1
-        slots = [slot for slot in tuple(self._slots) if slot[0] >= first]
+        slots = [slot for slot in tuple(self._slots) if slot.second >= first]
         return (
-            sum(slot[1] for slot in slots),
-            sum(slot[2] for slot in slots),
-            max((slot[3] for slot in slots), default=0),
+            sum(slot.count for slot in slots),
+            sum(slot.total for slot in slots),
+            max((slot.most for slot in slots), default=0),
         )
 
 
