@@ -204,6 +204,11 @@ def test_a_setting_that_is_none_is_refused_with_what_there_is(kind: Any, name: s
             ConfigurationError,
             r"partition\.assignment\.strategy cannot be set when group\.protocol=consumer",
         ),
+        (
+            {"group_protocol": "consumer", "session_timeout_ms": 45_000, "heartbeat.interval.ms": 3_000},
+            ConfigurationError,
+            r"^heartbeat\.interval\.ms, session\.timeout\.ms cannot be set when group\.protocol=consumer$",
+        ),
         ({"group_remote_assignor": "uniform"}, ConfigurationError, "cannot be set when group.protocol=classic"),
         ({"group_id": "g", "heartbeat_interval_ms": 45_000}, ConfigurationError, r"less than session\.timeout\.ms"),
     ],

@@ -52,8 +52,10 @@ def produce(broker: BrokerProcess, topic: str, values: Collection[bytes], partit
 
 
 def consumer(broker: BrokerProcess, **given: Any) -> Consumer:
-    quick: dict[str, Any] = {"heartbeat.interval.ms": 100, "session.timeout.ms": 6_000, "auto.offset.reset": "earliest"}
-    return kafkalake.Consumer({"bootstrap.servers": broker.bootstrap_servers, **quick, **given})
+    settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, "auto.offset.reset": "earliest"}
+    if given.get("group.protocol") != "consumer":  # in that protocol the times are the broker's
+        settings |= {"heartbeat.interval.ms": 100, "session.timeout.ms": 6_000}
+    return kafkalake.Consumer({**settings, **given})
 
 
 class Heard(RebalanceListener):

@@ -22,10 +22,10 @@ _ARGUMENTS = {
     "interceptor.classes": "interceptors",
 }
 _OF_OTHERS = {
-    "classic": frozenset({"group.remote.assignor"}),
-    "consumer": frozenset({"partition.assignment.strategy"}),
+    "classic": ("group.remote.assignor",),
+    "consumer": ("partition.assignment.strategy", "heartbeat.interval.ms", "session.timeout.ms"),
 }
-"""By protocol, the settings that name assignors of the other one."""
+"""By protocol, the settings of the other one: without effect, so they are refused, as by Kafka's consumer."""
 _RESETS: Mapping[str, int | None] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 
 
@@ -74,9 +74,8 @@ def consumer_settings(given: Mapping[str, object]) -> ConsumerSettings:
     """Return a consumer's settings. Raise `ConfigurationError` for one that is invalid or contradicts another."""
     settings = parse_settings(ConsumerSettings, given, _ARGUMENTS)
     names = {name.replace("_", ".") for name, value in given.items() if value is not None}
-    if names & _OF_OTHERS[settings.group_protocol]:
-        (name,) = names & _OF_OTHERS[settings.group_protocol]
-        raise ConfigurationError(f"{name} cannot be set when group.protocol={settings.group_protocol}")
+    if of_others := [name for name in _OF_OTHERS[settings.group_protocol] if name in names]:
+        raise ConfigurationError(f"{', '.join(of_others)} cannot be set when group.protocol={settings.group_protocol}")
     is_classic = settings.group_id is not None and settings.group_protocol == "classic"
     if is_classic and settings.heartbeat_interval_ms >= settings.session_timeout_ms:
         text = f"heartbeat.interval.ms must be less than session.timeout.ms, {settings.session_timeout_ms}"
