@@ -120,6 +120,8 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # rich's, from help: the same end as `OutputClosed`
+            return 0
         return error.code if isinstance(error.code, int) else 1
     except Exception as error:
         if os.environ.get("KAFKALAKE_DEBUG"):

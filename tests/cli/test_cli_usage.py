@@ -243,3 +243,14 @@ def test_a_full_disk_behind_stdout_is_one_sentence() -> None:
         command = [sys.executable, "-m", "kafkalake", "--version"]
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (1, "error: standard output: No space left on device\n")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("command", ["--help", "topics --help", "jobs run --help", "--version"])
+def test_a_closed_pipe_behind_stdout_ends_help_quietly(command: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as closed:
+        words = [sys.executable, "-m", "kafkalake", *command.split()]
+        ended = subprocess.run(words, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
