@@ -23,12 +23,17 @@ class RaisingParser(argparse.ArgumentParser):
 
 
 def parse_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the parsed arguments. An unknown option is reported before a missing one, which is often the same one misspelled."""
+    """Return the parsed arguments of a job, whose usage shows how `kafkalake` runs it.
+
+    An unknown option is reported before a missing one, which is often the same one misspelled.
+    """
     required: list[argparse.Action | argparse._MutuallyExclusiveGroup] = [
         *(each for each in parser._actions if each.required),
         *(each for each in parser._mutually_exclusive_groups if each.required),
     ]
+    name, parser.prog = parser.prog, f"kafkalake jobs run {parser.prog}"
     parser.usage = parser.format_usage().removeprefix("usage: ").rstrip().replace("%", "%%")  # with what is required
+    parser.prog = name
     for each in required:
         each.required = False
     parsed, unknown = parser.parse_known_args(list(arguments))

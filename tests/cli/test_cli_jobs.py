@@ -56,7 +56,10 @@ def test_the_exit_status_is_the_jobs(lake: Path, tmp_path: Path, capfd: pytest.C
     assert run(["jobs", "run", "retentoin", "--lake", str(lake)]) == 2
     assert "no job 'retentoin'; did you mean 'retention'?" in capfd.readouterr().err
     assert run(["jobs", "run", "lag", "--help"]) == 0
-    assert "--max-lag-seconds" in capfd.readouterr().out
+    shown = capfd.readouterr().out
+    assert shown.startswith("usage: kafkalake jobs run lag [") and "--max-lag-seconds" in shown
+    assert run(["jobs", "run", "consume", "--help"]) == 0
+    assert capfd.readouterr().out.startswith("usage: kafkalake jobs run consume [")
 
 
 @pytest.mark.parametrize(
