@@ -113,7 +113,7 @@ def delayed_dataset(lake: str | Path, topic: str | None = None) -> DelayedDatase
     Columns: topic, partition (int32), due (us, UTC), key (binary), size (int64, of the value in bytes), delay_id; sent (us, UTC,
     the timestamp of the record), source, source_partition (where it was sent to, another topic for topics of a level),
     journal_partition and journal_offset (where it is in `__delayed`). topic: only what was sent to this one or will be delivered to
-    it. Queries raise `LakeError` and `CorruptSegmentError`.
+    it. Queries raise `LakeError`, `UnknownTopicOrPartitionError` and `CorruptSegmentError`.
     """
     from kafkalake.reader.delayed import DELAYED_SCHEMA
 

@@ -17,3 +17,12 @@ def encode_uuid(identifier: UUID) -> str:
 def decode_uuid(text: str) -> UUID:
     """Return the id whose text `encode_uuid` returned. Raise `ValueError` for any other text."""
     return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+def is_uuid_text(text: str) -> bool:
+    """Return whether `decode_uuid` takes this text."""
+    try:
+        decode_uuid(text)
+    except ValueError:
+        return False
+    return True

@@ -14,9 +14,9 @@ import pytest
 from delayed_lake import SENT_MS, DelayedLake, Waiting, cancel
 from written_lake import ABORT, COMMIT, WrittenLake
 
-from kafkalake.dataset import delayed_dataset
+from kafkalake.dataset import delayed_dataset, topic_dataset
 from kafkalake.delayed_journal import Reason
-from kafkalake.errors import ConfigurationError, LakeError
+from kafkalake.errors import ConfigurationError, LakeError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import DELAYED_JOURNAL
 from kafkalake.reader.delayed import DELAYED_SCHEMA, delayed_records
 from kafkalake.spark.metadata_tables import delayed
@@ -82,6 +82,7 @@ def test_what_waits_may_be_asked_for_by_topic_column_and_time(lake: DelayedLake)
     assert rows(lake, "size", "key") == [(1, b"c"), (2, b"b"), (None, b"a")]
     assert rows(lake, "key", topic="orders-delay-5s") == [(b"c",)]
     assert len(rows(lake, "key", topic="orders")) == 3
+    lake.create("clicks", 1)
     assert rows(lake, "key", topic="clicks") == []
     soon = delayed_records(lake.path, ["key"], due_end_us=HOUR_MS * 1000 + 1).read_all()
     assert soon.to_pydict() == {"key": [b"a", b"c"]}
@@ -101,6 +102,15 @@ def test_what_waits_for_a_deleted_topic_has_its_id(lake: DelayedLake) -> None:
     topic_id = lake.id_of("orders")
     lake.delete_topic("orders")
     assert rows(lake, "topic", "delay_id") == [(encode_uuid(topic_id), None)]
+    assert len(rows(lake, "topic", topic=encode_uuid(topic_id))) == 1
+
+
+def test_a_topic_that_is_not_there_is_the_error_of_its_dataset(lake: DelayedLake) -> None:
+    for dataset in (delayed_dataset(lake.path, "typo"), topic_dataset(lake.path, "typo")):
+        with pytest.raises(
+            UnknownTopicOrPartitionError, match=r"topic 'typo' is not in .*; its topics: orders, orders-del"
+        ):
+            dataset.to_table()
 
 
 def test_segments_that_are_sealed_and_published_are_read_too(lake: DelayedLake) -> None:

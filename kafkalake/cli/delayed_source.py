@@ -12,6 +12,7 @@ from kafkalake.cli.output import Failure
 from kafkalake.close_names import did_you_mean
 from kafkalake.internal_topics import DELAYED_JOURNAL
 from kafkalake.reader.delayed import DELAYED_SCHEMA, Scan, scan_lake, scan_nothing, waiting
+from kafkalake.uuid_text import is_uuid_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +35,7 @@ class DelayedSource:
     ) -> pa.RecordBatchReader:
         """Return what waits, as `reader.delayed.waiting`. Raise `Failure` if there is no such topic."""
         known = sorted(self.names.values())
-        if topic is not None and topic not in known and not _is_id(topic):
+        if topic is not None and topic not in known and not is_uuid_text(topic):
             close = did_you_mean(topic, known)
             raise Failure(f"topic '{topic}' does not exist" + (f"; {close}" if close else ""))
         return waiting(self.scan, self.names, columns, topic=topic, due_end_us=due_end_us)
@@ -80,12 +81,3 @@ def _before(records: pa.RecordBatch, end: int) -> pa.RecordBatch:
     import numpy as np
 
     return records.slice(0, int(np.searchsorted(records.column("offset").to_numpy(), end)))
-
-
-def _is_id(topic: str) -> bool:
-    from kafkalake.uuid_text import decode_uuid
-
-    try:
-        return bool(decode_uuid(topic))
-    except ValueError:
-        return False

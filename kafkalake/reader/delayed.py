@@ -31,8 +31,9 @@ from kafkalake.reader.plan import plan_slices
 from kafkalake.reader.predicate import INT64_MAX, INT64_MIN, Selection
 from kafkalake.reader.read_options import parse_options
 from kafkalake.reader.slice_reader import SliceReader
+from kafkalake.reader.snapshot import require_topics
 from kafkalake.record.arrays import Int64s
-from kafkalake.uuid_text import encode_uuid
+from kafkalake.uuid_text import encode_uuid, is_uuid_text
 
 DELAYED_SCHEMA = pa.schema(
     [
@@ -71,9 +72,13 @@ def delayed_records(
     """Return what waits in a lake, with these columns of `DELAYED_SCHEMA`, by journal partition and offset. Readable once.
 
     topic: only what was sent to this topic or will be delivered to it. due_end_us: only what is due before (us since 1970). Raise
-    `ConfigurationError` for another column, and `LakeError` or `CorruptSegmentError`, also while it is read.
+    `ConfigurationError` for another column, `UnknownTopicOrPartitionError` for a topic that is not there (the id of a deleted one
+    is no name), and `LakeError` or `CorruptSegmentError`, also while it is read.
     """
-    return waiting(*scan_lake(lake), columns, topic=topic, due_end_us=due_end_us)
+    scan, names = scan_lake(lake)
+    if topic is not None and not is_uuid_text(topic):
+        require_topics([topic], set(names.values()), str(lake))
+    return waiting(scan, names, columns, topic=topic, due_end_us=due_end_us)
 
 
 def waiting(

@@ -20,7 +20,7 @@ import os
 import re
 import time
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise, takewhile
@@ -124,10 +124,7 @@ def wanted_partitions(options: ReadOptions, topics: Iterable[TopicRow]) -> list[
             )
         return [(topic, range(topic.partitions)) for topic in matching]
     names = options.topics if options.topics is not None else tuple(options.assigned or ())
-    missing = [name for name in names if name not in by_name]
-    if missing:
-        there = ", ".join(sorted(by_name.keys() - INTERNAL)[:10]) or "none"
-        raise UnknownTopicOrPartitionError(f"topic {missing[0]!r} is not in {options.lake}; its topics: {there}")
+    require_topics(names, by_name.keys(), options.lake)
     if options.assigned is None:
         return [(by_name[name], range(by_name[name].partitions)) for name in names]
     for name, numbers in options.assigned.items():
@@ -137,6 +134,14 @@ def wanted_partitions(options: ReadOptions, topics: Iterable[TopicRow]) -> list[
                     f"{name} has no partition {number}, but 0 to {by_name[name].partitions - 1}"
                 )
     return [(by_name[name], sorted(set(numbers))) for name, numbers in options.assigned.items()]
+
+
+def require_topics(names: Iterable[str], known: Set[str], lake: str) -> None:
+    """Raise `UnknownTopicOrPartitionError` for the first name that is none of the `known` topics of a lake."""
+    missing = next((name for name in names if name not in known), None)
+    if missing is not None:
+        there = ", ".join(sorted(known - INTERNAL)[:10]) or "none"
+        raise UnknownTopicOrPartitionError(f"topic {missing!r} is not in {lake}; its topics: {there}")
 
 
 def topics_at(topics: Iterable[TopicRow], rows: Sequence[PartitionRow]) -> list[TopicRow]:
