@@ -20,5 +20,12 @@ def did_you_mean(
     return f"did you mean {' or '.join(map(show, close))}?" if close else None
 
 
+def unknown_setting_hint(names: Iterable[str], known: Iterable[str]) -> str | None:
+    """Return suggestions for unknown settings."""
+    known = list(known)
+    hints = [f"'{name}': {close}" for name in names if name not in known and (close := did_you_mean(name, known))]
+    return "; ".join(hints) or None
+
+
 def _letters(name: str) -> str:
     return name.replace(".", "").replace("_", "")

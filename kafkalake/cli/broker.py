@@ -13,10 +13,9 @@ from kafkalake.cli.completion import complete_broker_setting
 from kafkalake.cli.options import (
     Lake,
     parse_pairs,
-    unknown_setting_hint,
 )
 from kafkalake.cli.output import Failure, UsageProblem, note
-from kafkalake.close_names import did_you_mean
+from kafkalake.close_names import did_you_mean, unknown_setting_hint
 
 app = typer.Typer(no_args_is_help=True, help="Start a broker on a lake.")
 

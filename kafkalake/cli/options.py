@@ -11,7 +11,6 @@ import typer
 
 from kafkalake.cli.completion import complete_group, complete_topic
 from kafkalake.cli.output import Failure, UsageProblem
-from kafkalake.close_names import did_you_mean
 
 if TYPE_CHECKING:
     from kafkalake.client.administration.blocking import Admin
@@ -134,10 +133,3 @@ def parse_pairs_that_repeat(pairs: Iterable[str], option: str) -> list[tuple[str
             raise UsageProblem(f"{option} takes KEY=VALUE, not '{pair}'")
         parsed.append((name.strip(), value.strip()))
     return parsed
-
-
-def unknown_setting_hint(names: Iterable[str], known: Iterable[str]) -> str | None:
-    """Return suggestions for unknown settings."""
-    known = list(known)
-    hints = [f"'{name}': {close}" for name in names if name not in known and (close := did_you_mean(name, known))]
-    return "; ".join(hints) or None

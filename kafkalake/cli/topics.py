@@ -17,10 +17,10 @@ from kafkalake.cli.options import (
     connect,
     parse_pairs,
     settings_of_topic,
-    unknown_setting_hint,
 )
 from kafkalake.cli.output import Failure, UsageProblem, write_json, write_line
 from kafkalake.cli.topic_description import kafka_uuid, replication_factor
+from kafkalake.close_names import unknown_setting_hint
 
 if TYPE_CHECKING:
     from kafkalake.client.administration.blocking import Admin

@@ -29,6 +29,8 @@ REFUSED = (
     ("ALTER TABLE {t} RENAME TO default.other", "a topic cannot be renamed"),
     ("ALTER TABLE {t} DROP COLUMN ms", "columns are added to a topic"),
     ("ALTER TABLE {t} SET TBLPROPERTIES ('retention.mss' = '1')", "Unknown topic config name"),
+    ("ALTER TABLE {t} SET TBLPROPERTIES ('retention.mss' = '1')", "; 'retention.mss': did you mean 'retention.ms'"),
+    ("CREATE TABLE {t}_2 (a INT) TBLPROPERTIES ('clean.policy' = 'compact')", "did you mean 'cleanup.policy'"),
     ("INSERT OVERWRITE {t} VALUES ('ann', '/', 1)", "a topic cannot be overwritten"),
     ("SELECT * FROM {t} VERSION AS OF 'main'", "a version is a whole number"),
     ("SELECT * FROM {t} TIMESTAMP AS OF '2100-01-01'", "after the latest version"),

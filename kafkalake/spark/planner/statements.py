@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,10 +12,13 @@ from uuid import UUID
 from kafkalake.client.administration.blocking import Admin
 from kafkalake.client.administration.configs import TOPIC_RESOURCE
 from kafkalake.client.administration.partition_offsets import LATEST
+from kafkalake.close_names import unknown_setting_hint
 from kafkalake.config.topic_values import AVRO, VALUE_FORMAT, VALUE_SCHEMA, topic_values
+from kafkalake.config.topics import TOPIC_SETTINGS
 from kafkalake.config.value_schema import ValueField, value_field, value_schema_sql
 from kafkalake.errors import (
     ConfigurationError,
+    InvalidConfigError,
     InvalidPartitionsError,
     InvalidTopicError,
     KafkaLakeError,
@@ -66,7 +70,7 @@ def create_table(question: Question) -> None:
     elif question["columns"] and topic_values(properties).fields != fields:
         raise ConfigurationError(f"the table has columns, and {VALUE_SCHEMA} names others: give one of them")
     partitions, replication = (_whole(name, properties.pop(name, None)) for name in (PARTITIONS, REPLICATION))
-    with connect(lake_path(question["lake"])) as admin:
+    with connect(lake_path(question["lake"])) as admin, _suggested(properties):
         admin.create_topic(
             named_topic(question), partitions=partitions, replication_factor=replication, config=properties
         )
@@ -87,7 +91,7 @@ def alter_table(question: Question) -> None:
     fixed = next((name for name in (*properties, *unset) if name == REPLICATION), None)
     if fixed is not None or PARTITIONS in unset:
         raise ConfigurationError(f"{fixed or PARTITIONS} is no setting of a topic that can be changed so")
-    with connect(lake_path(question["lake"])) as admin:
+    with connect(lake_path(question["lake"])) as admin, _suggested(properties):
         added = {VALUE_SCHEMA: _added_fields(admin, name, question["add"])} if question["add"] else {}
         has_settings = bool(properties or unset or added)
         for validate_only in (True, False):
@@ -240,6 +244,18 @@ def _settings(properties: Mapping[str, str]) -> dict[str, str]:
         if name in properties:
             raise ConfigurationError(f"a topic has no {name}")
     return {name: text for name, text in properties.items() if name not in _OF_SPARK and not name.startswith("option.")}
+
+
+@contextmanager
+def _suggested(names: Iterable[str]) -> Iterator[None]:
+    """Add a suggestion to the error for settings of which one is unknown."""
+    try:
+        yield
+    except InvalidConfigError as error:
+        hint = unknown_setting_hint(names, (*TOPIC_SETTINGS, PARTITIONS, REPLICATION))
+        if hint is None:
+            raise
+        raise with_clause(as_value(error), hint) from None
 
 
 def _whole(name: str, text: str | None) -> int:
