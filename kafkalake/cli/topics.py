@@ -194,18 +194,20 @@ def delete(
     json: Json = False,
 ) -> None:
     """Delete topics with all their records."""
-    from kafkalake.errors import UnknownTopicOrPartitionError
+    from kafkalake.errors import KafkaLakeError, UnknownTopicOrPartitionError
 
+    existing, errors = [], dict[str, KafkaLakeError]()
     with connect(bootstrap_server) as admin:
-        existing = []
         for topic in topics:
             try:
                 existing.append(admin.describe_topic(topic).name)
-            except UnknownTopicOrPartitionError:
+            except UnknownTopicOrPartitionError as error:
                 if not if_exists:
-                    raise
-        errors = admin.delete_topics(existing) if existing else {}
-    deleted = [topic for topic in existing if topic not in errors]
+                    errors[topic] = error
+        is_asked = bool(existing) and not errors  # with an unknown name nothing is deleted
+        if is_asked:
+            errors = admin.delete_topics(existing)
+    deleted = [topic for topic in existing if is_asked and topic not in errors]
     if json:
         write_json({"deleted": deleted, "errors": {topic: str(error) for topic, error in errors.items()}})
     else:

@@ -66,6 +66,19 @@ def test_a_topic_from_creation_to_deletion(on: Run, topic: str) -> None:
     assert on("topics", "delete", topic).code == 1
 
 
+def test_a_topic_that_is_not_there_is_an_error_in_the_json_of_its_deletion_and_nothing_is_deleted(
+    on: Run, topic: str
+) -> None:
+    assert on("topics", "create", topic).code == 0
+    ended = on("topics", "delete", topic, f"{topic}-none", "--json")
+    said = f"topic '{topic}-none' does not exist"
+    assert (ended.code, json.loads(ended.stdout)["deleted"]) == (1, [])
+    assert said in json.loads(ended.stdout)["errors"][f"{topic}-none"]
+    assert said in ended.stderr
+    ended = on("topics", "delete", topic, f"{topic}-none", "--if-exists", "--json")
+    assert (ended.code, json.loads(ended.stdout)) == (0, {"deleted": [topic], "errors": {}})
+
+
 def test_describe_prints_what_kafka_topics_prints(on: Run, any_broker: BrokerProcess, topic: str) -> None:
     assert on("topics", "create", topic, "-p", "3", "-c", "retention.ms=99", "-c", "cleanup.policy=compact").code == 0
     ours = eventually(lambda: on("topics", "describe", topic), lambda ended: ended.code == 0).stdout.splitlines()
