@@ -143,7 +143,7 @@ _CACHE_ERRORS = (RuntimeError, OSError, EOFError, pickle.UnpicklingError)
 
 @cache
 def _say_that_it_takes_time() -> None:
-    logger.warning("compiling the codec for this machine: once, for about 20 seconds")
+    logger.warning("compiling what this command needs of the codec: once on this machine, for up to a minute")
 
 
 def compiled(*signatures: str, allocates: bool = False) -> Callable[[F], F]:

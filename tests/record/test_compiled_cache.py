@@ -112,6 +112,7 @@ def run(installation: Path, **environment: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["file"].startswith(str(installation))
     assert found["right"]
+    found["said"] = done.stderr
     return found
 
 
@@ -130,6 +131,8 @@ def test_the_first_process_compiles_and_the_next_one_does_not(installation: Path
     assert (first["compiled"], first["cache"]) == (1, str(packaged_cache(installation)))
     second = run(installation)
     assert (second["from_cache"], second["compiled"]) == (1, 0)
+    said = "compiling what this command needs of the codec: once on this machine, "
+    assert (first["said"].count(said), first["said"].count("\n"), second["said"]) == (1, 1, "")
 
 
 def test_a_filled_cache_is_used_where_nothing_can_be_written(filled: Path) -> None:
