@@ -140,6 +140,7 @@ def test_duckdb_polars_and_sql_read_what_waits(lake: DelayedLake) -> None:
     lazy = pl.scan_pyarrow_dataset(waiting).filter(pl.col("key") == b"2").select("delay_id", "partition")
     assert lazy.collect().rows() == [("id", 0)]
     assert pickle.loads(pickle.dumps(waiting)).to_table(columns=["size"]).to_pydict() == {"size": [0, 1, 2]}
+    lake.create("clicks", 1)
     assert delayed_dataset(lake.path, "clicks").count_rows() == 0
     assert pa.table(waiting).num_rows == 3
 
