@@ -24,6 +24,7 @@ LEAVES = {
     "closed_streams",
     "codecs",
     "config",
+    "counted",
     "delayed_headers",
     "descriptors",
     "error_sentences",

@@ -10,6 +10,7 @@ import typer
 
 from kafkalake.cli.options import Json, parse_lake
 from kafkalake.cli.output import Failure, show_error, size, write, write_json, write_line
+from kafkalake.counted import counted
 from kafkalake.printable import printable
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def verify(
             }
         )
     elif not problems:
-        write_line(f"No problems in {len(segments):,} segments of {len(partitions):,} partitions, {size(total)}.")
+        write_line(
+            f"No problems in {counted(len(segments), 'segment')} of {counted(len(partitions), 'partition')}, {size(total)}."
+        )
     if problems:
         if not json:
             show_error(f"{len(problems):,} problems in {lake}" if len(problems) > 1 else f"a problem in {lake}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalake.cli.options import connect, parse_pairs_that_repeat, require_delayed_delivery, with_options
 from kafkalake.cli.output import Failure, UsageProblem, note, size, write_json
 from kafkalake.cli.produce_options import Acks, InputFormat, ProduceOptions
+from kafkalake.counted import counted, counted_as_subject
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +81,7 @@ def produce(options: ProduceOptions) -> None:
             note(_what_was_written(sending, bad, options.acks))
             raise
         if bad.count:
-            note(f"{_counted(bad.count, 'line')} left out; the first: {bad.first}")
+            note(f"{counted_as_subject(bad.count, 'line')} left out; the first: {bad.first}")
         seconds = time.monotonic() - started
         _summarise(options.topic, sending.sent, bad.count, seconds, options.quiet, options.json)
 
@@ -171,16 +172,12 @@ def _what_was_written(sending: Sending, bad: BadLines, acks: Acks) -> str:
         return f"Whether the transaction was committed to {topic} is not known."
     if sending.is_transactional:
         return f"The transaction was aborted: none of its records is in {topic}."
-    said = f"{_counted(sent.records, 'record')} {'sent' if acks is Acks.NONE else 'written'} to {topic}"
+    said = f"{counted_as_subject(sent.records, 'record')} {'sent' if acks is Acks.NONE else 'written'} to {topic}"
     if pending:
         return f"{said}, and up to {pending:,} more that were not acknowledged."
     if bad.stopped_at is not None:
         return f"{said}. Once line {bad.stopped_at} is mended, --from-line {bad.stopped_at} goes on there."
     return said + "."
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun} was" if count == 1 else f"{count:,} {noun}s were"
 
 
 def _import_input() -> Any:
@@ -283,6 +280,5 @@ def _summarise(topic: str, sent: Sent, left_out: int, seconds: float, quiet: boo
             }
         )
     elif not quiet:
-        noun = "record" if sent.records == 1 else "records"
         rate = f", {sent.records / seconds:,.0f} records/s" if sent.records >= 1_000 else ""
-        note(f"{sent.records:,} {noun} ({size(sent.bytes)}) to {topic} in {seconds:.1f} s{rate}")
+        note(f"{counted(sent.records, 'record')} ({size(sent.bytes)}) to {topic} in {seconds:.1f} s{rate}")

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkalake.clock import Clock, SystemClock
+from kafkalake.counted import counted
 from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError
 from kafkalake.extras import missing_extra
 from kafkalake.jobs.arguments import RaisingParser, parse_arguments
@@ -271,7 +272,7 @@ def _show_plan(job: Job, run: Run) -> int:
             say(f"{job.name}: warning: {step.warning}")
     for step in run.left_out:
         say(f"{job.name}: {step.subject}: {step.why}")
-    summary = f"{job.name}: {len(steps)} steps would be done; nothing was changed (--dry-run)"
+    summary = f"{job.name}: {counted(len(steps), 'step')} would be done; nothing was changed (--dry-run)"
     require_shown(unshown or show(lambda: print(summary)))
     return 1 if run.left_out else 0
 
@@ -293,7 +294,9 @@ def _perform_locked(job: Job, run: Run, lock: JobLock, shows: bool, is_cancelled
         with Progress(job.name, len(steps)) as progress:
             for step in steps:
                 if is_cancelled():
-                    raise LakeError(f"cancelled after {len(run.performed)} of {len(steps)} steps, which stay done")
+                    raise LakeError(
+                        f"cancelled after {len(run.performed)} of {counted(len(steps), 'step')}, which stay done"
+                    )
                 if step.warning:
                     progress.say(f"warning: {step.warning}")
                 started_ms = run.clock.now_ms()
@@ -326,7 +329,7 @@ def _perform_locked(job: Job, run: Run, lock: JobLock, shows: bool, is_cancelled
         count = len(steps) + len(run.left_out)
         record.summarize({"steps": count, "failed": len(failures)}, failed=bool(failures))
     if failures:
-        raise LakeError(f"{len(failures)} of {count} steps failed, the first: {failures[0]}")
+        raise LakeError(f"{len(failures)} of {counted(count, 'step')} failed, the first: {failures[0]}")
     if code == 0:
         require_shown(unshown)
     return code

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafkalake.config.topics import TopicConfig
+from kafkalake.counted import counted
 from kafkalake.jobs.cleaned_partitions import CleanedPartition, cleaned_partitions, cleaned_topics
 from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
 from kafkalake.jobs.frame import check_arguments as check_job
@@ -124,7 +125,8 @@ class Retention(Job):
         if rows:
             columns = ["partition", "segments", "bytes", "log start", "now", "why"]
             print_table(columns, rows, right=columns[1:5])
-        print(f"{sum(row[1] for row in rows)} segments, {sum(row[2] for row in rows):,} bytes removed")
+        segments, freed = counted(sum(row[1] for row in rows), "segment"), sum(row[2] for row in rows)
+        print(f"{segments}, {counted(freed, 'byte')} removed")
 
     def _broker_says(self, partition: _Partition) -> str:
         """Wait for a running broker to move its log start, and return the outcome for `job_runs`."""

@@ -211,7 +211,7 @@ def test_the_command_consumes_as_a_group(
     assert "clicks          0     0  10       10" in capsys.readouterr().out
     assert not Path(output).exists()
     assert main(arguments) == 0
-    assert f"15 records written to {output} as group etl, in 1 batches" in capsys.readouterr().out
+    assert f"15 records written to {output} as group etl, in 1 batch\n" in capsys.readouterr().out
     assert main(arguments) == 0
     assert "0 records written" in capsys.readouterr().out
     runs = spark.read.format("delta").load(str(lake.path / "metadata" / "job_runs"))

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkalake.config.topics import TopicConfig
+from kafkalake.counted import counted
 from kafkalake.errors import CorruptSegmentError, SegmentsChangedError
 from kafkalake.jobs.cleaned_partitions import CleanedPartition, cleaned_partitions, cleaned_topics
 from kafkalake.jobs.compaction.key_offsets import (
@@ -170,7 +171,7 @@ class CompactionJob(Job):
             columns = ["partition", "segments", "now", "records", "now", "bytes", "now", "why"]
             print_table(columns, rows, right=columns[1:7])
         gone = sum(step.before["records"] - done.after["records"] for step, done in compacted)
-        print(f"{len(rows)} partitions compacted, {gone:,} records removed")
+        print(f"{counted(len(rows), 'partition')} compacted, {counted(gone, 'record')} removed")
 
 
 def main(arguments: Sequence[str]) -> int:

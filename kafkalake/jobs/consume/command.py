@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
+from kafkalake.counted import counted
 from kafkalake.errors import ConfigurationError, KafkaLakeError
 from kafkalake.jobs.arguments import RaisingParser, count, number, parse_arguments
 from kafkalake.jobs.consume.exact_frame import exact_frame
@@ -105,9 +106,8 @@ def _report(copied: Copied, output: str) -> None:
             start = copied.starting_offsets[topic][partition]
             print(f"{topic}-{partition}: offsets {start} to {end}, {end - start} of them")
     rate = copied.records / copied.seconds if copied.seconds else 0
-    print(
-        f"{copied.records} records written to {output}, version {copied.version}, in {copied.seconds:.1f} s ({rate:,.0f}/s)"
-    )
+    records = counted(copied.records, "record")
+    print(f"{records} written to {output}, version {copied.version}, in {copied.seconds:.1f} s ({rate:,.0f}/s)")
     print(f"go on with: --mode append --starting-offsets '{json.dumps(copied.ending_offsets)}'")
 
 

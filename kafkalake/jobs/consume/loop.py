@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from kafkalake.clock import SystemClock
+from kafkalake.counted import counted
 from kafkalake.errors import LakeError
 from kafkalake.jobs.consume.consumption import Batch, Consumption
 from kafkalake.jobs.frame import Done, Step
@@ -80,7 +81,8 @@ def consume_as_group(
                 record.flush_if_due()
                 _wait(told, parsed.interval_seconds, spark)
             record.summarize({"records": records, "batches": batches})
-    total = f"{records} records written to {parsed.output} as group {known.group}, in {batches} batches"
+    in_batches = counted(batches, "batch", "batches")
+    total = f"{counted(records, 'record')} written to {parsed.output} as group {known.group}, in {in_batches}"
     require_shown(show(lambda: print(total)) or unshown)
     return 0
 
@@ -161,7 +163,7 @@ def _print(batch: Batch, output: str) -> None:
     rate = batch.records / batch.seconds if batch.seconds else 0
     read = sum(1 for where, end in batch.ends.items() if end > batch.starts[where])
     print(
-        f"{batch.records} records of {read} partitions written to {output}, version {batch.version}, "
+        f"{counted(batch.records, 'record')} of {counted(read, 'partition')} written to {output}, version {batch.version}, "
         f"in {batch.seconds:.1f} s ({rate:,.0f}/s)"
     )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as pads
 
+from kafkalake.counted import counted, counted_as_subject
 from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.jobs.arguments import number
 from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
@@ -253,9 +254,8 @@ def _print(rows: Sequence[Lag], lines: int) -> None:
     )
     groups = len({row.group for row in rows})
     behind = len({row.group for row in rows if row.lag})
-    print(
-        f"{groups} groups in {len(rows)} partitions, {behind} behind, by {sum(row.lag for row in rows):,} records in all"
-    )
+    lag = counted(sum(row.lag for row in rows), "record")
+    print(f"{counted(groups, 'group')} in {counted(len(rows), 'partition')}, {behind:,} behind, by {lag} in all")
 
 
 def _number(value: float | None) -> str | None:
@@ -273,4 +273,4 @@ def _post(url: str, run: Run, measured_at_ms: int, raised: Sequence[Alert]) -> N
     try:
         post(url, content)
     except LakeError as error:
-        raise LakeError(f"{len(raised)} alerts were raised, and {error}") from None
+        raise LakeError(f"{counted_as_subject(len(raised), 'alert')} raised, and {error}") from None
