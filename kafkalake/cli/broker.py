@@ -10,10 +10,7 @@ from typing import Annotated
 import typer
 
 from kafkalake.cli.completion import complete_broker_setting
-from kafkalake.cli.options import (
-    Lake,
-    parse_pairs,
-)
+from kafkalake.cli.options import Lake, parse_pairs
 from kafkalake.cli.output import Failure, UsageProblem, note
 from kafkalake.close_names import did_you_mean, unknown_setting_hint
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from kafkalake.cli.bad_lines import BadLines
 from kafkalake.cli.lines import LONGEST_LINE_BYTES
 from kafkalake.cli.output import Failure, UsageProblem
+from kafkalake.counted import counted
 
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 """Delimiters that can be detected, with their names."""
@@ -159,7 +160,7 @@ class CsvFile:
                     if keeps_places:
                         chunk.places.append((line, self._last_read()))
                 else:
-                    failure = Failure(f"line {line} has {_counted(len(row))}, the head has {columns}")
+                    failure = Failure(f"line {line} has {counted(len(row), 'column')}, the head has {columns}")
             except csv.Error as error:
                 failure = Failure(f"line {line} is no CSV: {error}")
             except UnicodeDecodeError:
@@ -251,7 +252,3 @@ def _delimiter_of(path: Path, given: str | None) -> str:
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise UsageProblem(f"--delimiter is one character, not '{given}'")
     return delimiter
-
-
-def _counted(columns: int) -> str:
-    return "1 column" if columns == 1 else f"{columns} columns"

@@ -204,3 +204,9 @@ def test_whatever_is_late_a_partition_is_on_one_connection_and_in_order(seed: in
     assert {partition: producer.logs["t", partition].values for partition in sent} == sent
     assert SECOND in used
     assert producer.core.accumulator.used_bytes == 0
+
+
+def test_a_producer_whose_first_connection_has_room_knows_no_second_one() -> None:
+    producer = one_leader(2)
+    send_batches(producer, 9, 0)
+    assert SECOND not in producer.core.client._connections, "each poll looked at it, and it has a buffer"

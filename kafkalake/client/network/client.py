@@ -112,8 +112,8 @@ class NetworkClient:
 
     def is_full(self, node_id: int) -> bool:
         """Return whether a connection is open and has as many requests without a response as it may have."""
-        connection = self._connection(node_id)
-        return connection.state is State.READY and not self._has_room(connection)
+        connection = self._connections.get(node_id)
+        return connection is not None and connection.state is State.READY and not self._has_room(connection)
 
     def can_send(self, node_id: int, now_ms: int) -> bool:
         """Return whether the node has room for a request and is, or can be, connected."""
@@ -122,7 +122,8 @@ class NetworkClient:
 
     def in_flight(self, node_id: int) -> int:
         """Return the number of requests to a node without a response."""
-        return self._connection(node_id).requests
+        connection = self._connections.get(node_id)
+        return 0 if connection is None else connection.requests
 
     def any_node(self, now_ms: int) -> int | None:
         """Return the node to ask what any broker knows: the least loaded one. None: all wait before they are tried again.

@@ -45,7 +45,6 @@ class Batch:
         "_callbacks",
         "_done_callbacks",
         "_headers",
-        "_is_stamped",
         "_keys",
         "_parts",
         "_timestamps",
@@ -93,7 +92,6 @@ class Batch:
         self.size = 0
         self.charged = 0
         self.data: bytearray | memoryview | None = None
-        self._is_stamped = False
         self.producer_id = self.producer_epoch = self.base_sequence = -1
         self.sequence_was_reset = False
         self.attempts = 0
@@ -167,7 +165,6 @@ class Batch:
         self.data = data
         self.records = records
         self.size = len(data)
-        self._is_stamped = False
 
     def _header_columns(self) -> HeaderColumns | None:
         if not self._headers:
@@ -181,19 +178,14 @@ class Batch:
 
     def stamp(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Take over the producer's identity and the first sequence number, -1 each for none."""
-        if (producer_id, producer_epoch, base_sequence) == (self.producer_id, self.producer_epoch, self.base_sequence):
-            return
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
-        self._is_stamped = False
 
     def encoded(self, *, takes_columns: bool) -> Buffer:
         """Return the batch as it is to be sent, with its producer's identity. Columns become records if they are not taken."""
         assert self.data is not None
         if not takes_columns and self.data[MAGIC] == MAGIC_COLUMNS:
             self.take_encoded(bytearray(records_of_columns(self.data, self.codec)), self.records)
-        if not self._is_stamped:
-            stamp_producer(self.data, self.producer_id, self.producer_epoch, self.base_sequence)
-            self._is_stamped = True
+        stamp_producer(self.data, self.producer_id, self.producer_epoch, self.base_sequence)
         return self.data
 
     def reset_sequence(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:

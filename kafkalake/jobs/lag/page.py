@@ -19,6 +19,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafkalake.counted import counted
 from kafkalake.jobs.lag.plot import LINES_MAX, Line, plot, shown
 from kafkalake.jobs.lag.report import Alert, Lag, catching_up, duration
 from kafkalake.metadata import paths
@@ -99,8 +100,8 @@ def page(lake: Path, now_ms: int, rows: Sequence[Lag], raised: Sequence[Alert], 
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'><title>Lag of consumer groups</title>",
         f"<style>{_STYLE}</style></head><body><h1>Lag of consumer groups</h1>",
-        f"<p class='when'>{html.escape(str(lake))}, {moment:%Y-%m-%d %H:%M:%S} UTC: {_count(len(order), 'group')}, "
-        f"{sum(1 for group in order if behind[group])} behind, by {_count(sum(behind.values()), 'record')} in all</p>",
+        f"<p class='when'>{html.escape(str(lake))}, {moment:%Y-%m-%d %H:%M:%S} UTC: {counted(len(order), 'group')}, "
+        f"{sum(1 for group in order if behind[group])} behind, by {counted(sum(behind.values()), 'record')} in all</p>",
         _alerts(raised),
     ]
     if not order:
@@ -133,7 +134,7 @@ def _alerts(raised: Sequence[Alert]) -> str:
     if not raised:
         return ""
     items = [f"<li>{html.escape(alert.text)}</li>" for alert in raised[:ALERTS_MAX]]
-    text = f"<div class='alerts'><b>{_count(len(raised), 'alert')}</b><ul>{''.join(items[:ALERTS_SHOWN])}</ul>"
+    text = f"<div class='alerts'><b>{counted(len(raised), 'alert')}</b><ul>{''.join(items[:ALERTS_SHOWN])}</ul>"
     if len(items) > ALERTS_SHOWN:
         hidden = f"<p>and {len(raised) - ALERTS_MAX:,} more in job_runs</p>" if len(raised) > ALERTS_MAX else ""
         text += f"<details><summary>all others</summary><ul>{''.join(items[ALERTS_SHOWN:])}</ul>{hidden}</details>"
@@ -209,11 +210,7 @@ def _table(rows: Sequence[Lag], *, with_group: bool) -> str:
 def _more_rows(rows: int) -> str:
     if rows <= ROWS_MAX:
         return ""
-    return f"<p class='more'>and {_count(rows - ROWS_MAX, 'more row')} in the Delta table lag</p>"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
+    return f"<p class='more'>and {counted(rows - ROWS_MAX, 'more row')} in the Delta table lag</p>"
 
 
 def _class(name: str) -> str:

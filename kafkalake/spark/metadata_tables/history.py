@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from kafkalake.counted import counted
 from kafkalake.metadata import paths
 from kafkalake.metadata.changes import current_partitions
 from kafkalake.metadata.tables.schemas import PartitionRow, TopicRow, from_table
@@ -101,7 +102,7 @@ def compare(version: int, committed_ms: int, before: Mapping[_By, Offsets], now:
     if any(topic_id not in known_ids for topic_id, _ in new):
         parts.append("created")
     elif new:
-        parts.append(_counted(len(new), "partition") + " added")
+        parts.append(counted(len(new), "partition") + " added")
     added, starts = {}, {}
     for key, offsets in now.items():
         was = before.get(key, Offsets(0, 0))
@@ -110,7 +111,7 @@ def compare(version: int, committed_ms: int, before: Mapping[_By, Offsets], now:
         if offsets.log_start > was.log_start:
             starts[key[1]] = offsets.log_start
     if added:
-        parts.append(f"{_counted(sum(added.values()), 'offset')} added")
+        parts.append(f"{counted(sum(added.values()), 'offset')} added")
     if starts:
         parts.append("log start moved")
     return Happened(version, committed_ms, parts, added, starts)
@@ -137,7 +138,3 @@ def _of_settings(subject: Subject, topic: str) -> Iterator[Happened]:
 
 def _settings(rows: pa.Table) -> TopicRow | None:
     return next(iter(from_table(TopicRow, rows)), None)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
