@@ -74,6 +74,13 @@ def _write_header(header: Int64s, rows: int, base: int, newest: int, out: Bytes,
 
 
 @compiled()
+def _is_final(header: Int64s) -> bool:
+    """Return whether the batch stays as it is written: what is compressed gets its checksum then."""
+    codec: int = header[0, at.ATTRIBUTES] & at.ATTRIBUTE_COMPRESSION_MASK
+    return codec == 0
+
+
+@compiled()
 def _write_checksum(out: Bytes, crc: np.uint64, checked: int, end: int) -> None:
     """Write the checksum of the batch `out[:end]`. crc: the register of the bytes before `checked` behind the header, from 0."""
     crc = extend(crc, out, checked, end)
@@ -105,6 +112,7 @@ def _write_rows(
     first = row
     p = checked = wire.RECORDS
     crc = np.uint64(0)
+    is_final = _is_final(header)
     base = load_i64(timestamps, 8 * (row + shifts[2])) if len(timestamps) else timestamp_ms
     newest = base
     while row < rows:
@@ -127,7 +135,7 @@ def _write_rows(
         p = write_varint(out, p, 0)
         newest = max(newest, timestamp)
         row += 1
-        if p >= checked + _CHECKED_BYTES:
+        if is_final and p >= checked + _CHECKED_BYTES:
             crc = extend(crc, out, checked, checked + _CHECKED_BYTES)
             checked += _CHECKED_BYTES
     result[_ROW] = row
@@ -135,7 +143,8 @@ def _write_rows(
         result[_END] = -1
         return
     _write_header(header, row - first, base, newest, out, p)
-    _write_checksum(out, crc, checked, p)
+    if is_final:
+        _write_checksum(out, crc, checked, p)
     result[_END] = p
 
 
@@ -249,7 +258,8 @@ def _write_columns(
         p = _write_column(key_bits, key_offsets, key_data, row + shifts[0], count, key_nulls, out, p)
     p = _write_column(value_bits, value_offsets, value_data, row + shifts[1], count, value_nulls, out, p)
     _write_header(header, count, base, newest, out, p)
-    _write_checksum(out, np.uint64(0), wire.RECORDS, p)
+    if _is_final(header):
+        _write_checksum(out, np.uint64(0), wire.RECORDS, p)
     store_u8(out, wire.MAGIC, wire.MAGIC_COLUMNS)
     result[_END] = p
 
