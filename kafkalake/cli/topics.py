@@ -196,18 +196,17 @@ def delete(
     """Delete topics with all their records."""
     from kafkalake.errors import KafkaLakeError, UnknownTopicOrPartitionError
 
-    existing, errors = [], dict[str, KafkaLakeError]()
+    existing, missing = [], dict[str, KafkaLakeError]()
     with connect(bootstrap_server) as admin:
         for topic in topics:
             try:
                 existing.append(admin.describe_topic(topic).name)
             except UnknownTopicOrPartitionError as error:
                 if not if_exists:
-                    errors[topic] = error
-        is_asked = bool(existing) and not errors  # with an unknown name nothing is deleted
-        if is_asked:
-            errors = admin.delete_topics(existing)
-    deleted = [topic for topic in existing if is_asked and topic not in errors]
+                    missing[topic] = error
+        wanted = [] if missing else existing  # with an unknown name nothing is deleted
+        errors = missing or (admin.delete_topics(wanted) if wanted else {})
+    deleted = [topic for topic in wanted if topic not in errors]
     if json:
         write_json({"deleted": deleted, "errors": {topic: str(error) for topic, error in errors.items()}})
     else:
