@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -238,7 +239,10 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 
 def data_of(log: Log) -> dict[str, bytes]:
-    """The data files of a log."""
-    return {
-        each.name: each.read_bytes() for each in sorted(Path(log.directory).iterdir()) if each.suffix == DATA_SUFFIX
-    }
+    """The data files of a log, without one that is removed meanwhile, as by a follower that begins anew."""
+    found = {}
+    for each in sorted(Path(log.directory).iterdir()):
+        if each.suffix == DATA_SUFFIX:
+            with suppress(FileNotFoundError):
+                found[each.name] = each.read_bytes()
+    return found
