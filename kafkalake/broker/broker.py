@@ -46,6 +46,7 @@ from kafkalake.broker.partitions.replicas import ReplicaObserver, Replicas
 from kafkalake.broker.partitions.replication_throttle import ReplicationThrottle
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.sent_segments import SentSegments
+from kafkalake.broker.partitions.topic_rows import election_rules_of
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.staged.service import StagedAppends
@@ -221,6 +222,7 @@ class Broker:
             control,
             self.replicas,
             self.topics.election_rules,
+            lambda rows: election_rules_of(rows, self.settings.current),
             self.world,
             lambda: self.config,
             self.run_blocking,

@@ -17,10 +17,14 @@ from kafkalake.cluster.image import BrokerRegistration, ClusterImage
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata.tables.schemas import TopicRow
 
+COMMITTED = ElectionRules(min_isr=2)
+"""Of the topics in rows; those that are followed have Kafka's defaults."""
+
 
 class Term:
     """A broker as the controller, elected in `store`. followed, rows: the versions that it has followed, and the rows with them.
-    slow: held while the store is to be slow. is_held_up: set once a commit has met that."""
+    slow: held while the store is to be slow. is_held_up: set once a commit has met that. may_follow: cleared while the broker does
+    not come to an end with following. unfollowed: how many versions cannot be followed. told: the versions told to others."""
 
     def __init__(self, timeout_ms: int = 5_000, broker_id: int = 0, store: MemoryControlStore | None = None) -> None:
         self.clock = ManualClock()
@@ -28,6 +32,10 @@ class Term:
         self.is_held_up = threading.Event()
         self.fails = 0
         self.timeout_ms = timeout_ms
+        self.may_follow = asyncio.Event()
+        self.may_follow.set()
+        self.unfollowed = 0
+        self.told: list[int] = []
         self.followed: list[int] = []
         self.rows: list[TopicRow] = []
         self.store = store or MemoryControlStore(
@@ -41,12 +49,14 @@ class Term:
             lambda: self.timeout_ms,
             lambda work: asyncio.to_thread(work),
             lambda topic_id: ElectionRules(),
-            lambda image: None,
+            lambda rows: lambda topic_id: COMMITTED,
+            lambda image: self.told.append(image.version),
             self._is_followed,
             self._is_refused,
             lambda step: None,
         )
         self._broker_id = broker_id
+        self._following = asyncio.Lock()
         self.elect()
 
     def elect(self) -> None:
@@ -66,6 +76,11 @@ class Term:
             raise KafkaStorageError("unknown outcome")
 
     async def _follow(self, image: ClusterImage, rows: Sequence[TopicRow] | None) -> None:
+        async with self._following:
+            await self.may_follow.wait()
+        if self.unfollowed:
+            self.unfollowed -= 1
+            raise KafkaStorageError("the topics cannot be read")
         self.followed.append(image.version)
         self.rows += rows or ()
 

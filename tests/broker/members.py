@@ -84,6 +84,7 @@ def membership(
         store or MemoryControlStore(),
         cast(Replicas, replicas or FailingReplicas()),
         lambda topic_id: ElectionRules(),
+        lambda rows: lambda topic_id: ElectionRules(),
         World(clock, random or Random(1)),
         lambda: config,
         in_turn,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from broker.controller_term import Term
+from broker.controller_term import COMMITTED, Term
 
 from kafkalake.cluster.controller_election import claim
+from kafkalake.cluster.election import ElectionRules
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration
 from kafkalake.cluster.partition_changes import ANY_EPOCH, IsrChange, IsrState, Replica
 from kafkalake.errors import KafkaStorageError, NotControllerError, RequestTimedOutError, StaleBrokerEpochError
+from kafkalake.metadata.tables.schemas import TopicRow
 
 
 @pytest.mark.exhaustive
@@ -236,5 +239,93 @@ def test_a_replica_that_loses_records_twice_between_two_heartbeats_is_counted_no
         versions = len(term.followed)
         await term.controller.report_offline(2, 1, cut, cut)
         assert len(term.followed) == versions and not term.newest.partitions[topic][0].counts(2)
+
+    asyncio.run(run())
+
+
+def placed(topic: UUID) -> Callable[[ClusterImage], ClusterImage]:
+    """Return a decision for a topic that broker 1 leads and broker 2 replicates."""
+    brokers = {each: BrokerRegistration(each, 1, uuid4(), (), is_fenced=False) for each in (1, 2)}
+    there = {topic: (PartitionRegistration(1, 0, (1, 2), (1, 2)),)}
+    return lambda image: replace(image, version=image.version + 1, brokers=brokers, partitions=there)
+
+
+async def begin_topic(term: Term) -> tuple[UUID, asyncio.Task[ClusterImage]]:
+    """Commit a topic that takes long to follow. Return its id, and the change that waits for it."""
+    topic = uuid4()
+    term.may_follow.clear()
+    rows = [TopicRow("orders", str(topic), 1, {}, 0)]
+    change = asyncio.ensure_future(term.controller.change_topics(placed(topic), rows))
+    while topic not in term.newest.partitions:
+        await asyncio.sleep(0)
+    return topic, change
+
+
+def test_a_leader_that_fails_has_a_successor_before_thousands_of_new_logs_are_open_here() -> None:
+    """Kafka's controller opens no logs. Elections go by the topic's settings, which this broker does not serve yet."""
+
+    async def run() -> None:
+        term = Term()
+        topic, change = await begin_topic(term)
+        await term.controller.fence(term.newest.brokers[1], "it is gone")
+        (partition,) = term.newest.partitions[topic]
+        assert (partition.leader, partition.isr, partition.elr) == (2, (2,), (1,))
+        assert term.told == [2, 3] and term.followed == [] and not change.done()
+        term.may_follow.set()
+        assert (await change).version == 2
+        await term.controller.confirm()
+        assert term.followed == [2, 3]
+
+    asyncio.run(run())
+
+
+def test_a_change_waits_until_this_broker_follows_it_or_its_time_is_over() -> None:
+    async def run() -> None:
+        term = Term(timeout_ms=200)
+        _, change = await begin_topic(term)
+        for _ in range(2):
+            with pytest.raises(RequestTimedOutError):
+                await term.controller.confirm()
+        with pytest.raises(RequestTimedOutError):
+            await term.controller.change(term.set("a"), [])
+        assert not change.done(), "it waits for as long as its request does"
+        term.may_follow.set()
+        await change
+        assert (await term.controller.change(term.set("b"), [])).config == {"a": "1", "b": "1"}
+        assert term.followed == [2, 3, 4]
+
+    asyncio.run(run())
+
+
+def test_settings_count_until_they_are_followed_which_may_fail_twice() -> None:
+    async def run() -> None:
+        term = Term()
+        term.unfollowed = 2
+        topic, change = await begin_topic(term)
+        term.may_follow.set()
+        with pytest.raises(KafkaStorageError):
+            await change
+        with pytest.raises(KafkaStorageError):
+            await term.controller.change(term.set("a"), [])
+        assert term.controller.rules_of(topic) == COMMITTED
+        await term.controller.change(term.set("b"), [])
+        assert term.controller.rules_of(topic) == ElectionRules()
+        assert term.followed == [4]
+
+    asyncio.run(run())
+
+
+def test_a_deposed_controller_forgets_settings_that_another_one_may_have_changed() -> None:
+    async def run() -> None:
+        term = Term()
+        term.unfollowed = 1
+        topic, change = await begin_topic(term)
+        term.may_follow.set()
+        with pytest.raises(KafkaStorageError):
+            await change
+        term.store.commit(claim(term.newest, 1))
+        with pytest.raises(NotControllerError):
+            await term.controller.confirm()
+        assert term.controller.rules_of(topic) == ElectionRules()
 
     asyncio.run(run())

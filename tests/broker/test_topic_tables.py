@@ -16,6 +16,7 @@ from broker.controller_term import Term
 from memory_store import MemoryMetadataStore
 
 from kafkalake.broker.admin.topic_admin import TopicAdmin
+from kafkalake.broker.admin.topic_creation import Creation
 from kafkalake.broker.admin.topic_tables import TopicTables, without_topics
 from kafkalake.broker.controller.steps import ControllerStep
 from kafkalake.broker.partitions.new_topic import MorePartitions, NewTopic
@@ -590,5 +591,26 @@ def test_each_change_of_a_row_has_the_epoch_of_the_controller(change: str) -> No
         with pytest.raises(NotControllerError):
             await changes_of(lake, admin, topic)[change]()
         assert lake.store.load_topics() == [row]
+
+    asyncio.run(run())
+
+
+def test_a_creation_waits_for_its_logs_as_long_as_its_request_asked_to() -> None:
+    """With thousands of partitions that takes longer than `request.timeout.ms`."""
+
+    async def run() -> None:
+        lake = Lake(timeout_ms=100)
+        await lake.register(0)
+        lake.term.may_follow.clear()
+        creating = asyncio.ensure_future(lake.admin().create_all([NewTopic("large")], timeout_ms=60_000))
+        while not lake.term.newest.partitions:
+            await asyncio.sleep(0)
+        with pytest.raises(RequestTimedOutError):
+            await lake.term.controller.confirm()
+        assert not creating.done()
+        lake.serve_all()
+        lake.term.may_follow.set()
+        (created,) = await creating
+        assert isinstance(created, Creation) and created.topic.name == "large"
 
     asyncio.run(run())

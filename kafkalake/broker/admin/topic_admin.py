@@ -264,7 +264,7 @@ class TopicAdmin:
         async with self.settler.change_both():
             epoch = await self._add_rows(rows)
             self._reach(ControllerStep.ROWS_ADDED)
-            await self._controller.change(create, rows)
+            await self._controller.change_topics(create, rows)
         if refused:
             await self.settler.settle()
         found: dict[str, Creation | KafkaError] = {**refused}

@@ -98,7 +98,7 @@ class TopicTables:
         with contextlib.suppress(UnknownTopicOrPartitionError):  # an interrupted deletion has removed the rows
             await self.change_rows(lambda store, epoch: store.delete_topics([str(each) for each in topic_ids], epoch))
         self._reach(ControllerStep.ROWS_DELETED)
-        await self._controller.change(partial(without_topics, topic_ids), [])
+        await self._controller.change_topics(partial(without_topics, topic_ids), [])
 
     async def grow(self, grown: Sequence[Growth]) -> dict[str, KafkaError]:
         """Give topics more partitions, as many as their new rows have. Return as `with_partitions` why some have not got them.
@@ -113,12 +113,12 @@ class TopicTables:
         """Give topics the settings of new rows, see `with_settings`. Raise as `change_rows` and `Controller.change`."""
         await self.change_rows(lambda store, epoch: store.alter_topics(rows, epoch))
         self._reach(ControllerStep.ROWS_ALTERED)
-        await self._controller.change(partial(with_settings, resized), rows)
+        await self._controller.change_topics(partial(with_settings, resized), rows)
 
     async def _add_partitions(self, grown: Sequence[Growth]) -> dict[str, KafkaError]:
         refused: dict[str, KafkaError] = {}
         rows = [each.row for each in grown]
-        await self._controller.change(partial(with_partitions, grown, self._world, refused), rows)
+        await self._controller.change_topics(partial(with_partitions, grown, self._world, refused), rows)
         return refused
 
     async def require_together(self) -> None:
@@ -158,12 +158,12 @@ class TopicTables:
                 await self._run_blocking(partial(self._store.delete_topics, topic_ids, epoch))
         in_delta = {uuid.UUID(row.topic_id) for row in rows}
         if gone := known.partitions.keys() - in_delta:
-            await self._controller.change(partial(without_topics, gone), [])
+            await self._controller.change_topics(partial(without_topics, gone), [])
         grown = [row for row in rows if row.partitions > len(known.partitions.get(uuid.UUID(row.topic_id), ())) > 0]
         are_finished = not grown or await self._finish_growth(grown)
         changed, resized = await self._run_blocking(partial(changed_settings, rows, self._topics, self._settings()))
         if changed:
-            await self._controller.change(partial(with_settings, resized), changed)
+            await self._controller.change_topics(partial(with_settings, resized), changed)
         self.are_together = True
         return are_finished
 

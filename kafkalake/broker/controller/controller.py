@@ -5,7 +5,9 @@ taken means that another broker was elected: this one is the controller no more,
 
 Brokers live by their heartbeats. An idle cluster commits nothing.
 
-Slightly more than 400 lines: what may be decided, committed and answered at one time is one queue.
+The next decision does not wait until this broker follows a version (`followed_here.py`), only who asked for it.
+
+More than 400 lines: what may be decided, committed and answered at one time is one queue.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
+from kafkalake.broker.controller.followed_here import Follow, FollowedHere, wait_for
 from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer
 from kafkalake.broker.controller.steps import ControllerStep, Reach
 from kafkalake.clock import Clock
@@ -63,7 +67,13 @@ NODES_MAX = 1_000
 """The limit on registered brokers and controllers, fenced ones included."""
 Decision = Callable[[ClusterImage], ClusterImage]
 """Returns the next version, or the same object if nothing changes."""
-Follow = Callable[[ClusterImage, Sequence[TopicRow] | None], Awaitable[None]]
+
+
+class _Version(NamedTuple):
+    """A version that is committed, and the end of following it here; None if it is followed."""
+
+    image: ClusterImage
+    following: asyncio.Future[None] | None
 
 
 class Controller:
@@ -78,6 +88,7 @@ class Controller:
         timeout_ms: Callable[[], int],
         run_blocking: RunBlocking,
         rules: RulesOf,
+        rules_in: Callable[[Sequence[TopicRow]], RulesOf],
         committed: Callable[[ClusterImage], None],
         followed: Callable[[ClusterImage], Awaitable[None]],
         is_refused: Callable[[BrokerRegistration], Awaitable[bool]],
@@ -85,18 +96,19 @@ class Controller:
     ) -> None:
         """Create it, inactive.
 
-        `follow` applies a version on this broker, with the topics that are new or changed in it. `rules` returns those of a topic
-        in the version that is followed, in any thread. `committed` tells the other brokers of a version, `followed` waits until
-        they follow it, for a while. `is_refused` returns whether nothing listens at a broker's address. `timeout_ms`: how long a
-        change is waited for.
+        `follow`, `rules` and `rules_in` are those of `FollowedHere`. `committed` tells the other brokers of a version, `followed`
+        waits until they follow it, for a while. `is_refused` returns whether nothing listens at a broker's address. `timeout_ms`:
+        how long a change is waited for.
         """
         self._broker_id = broker_id
         self._store = store
-        self._follow = follow
+        self._follow_version = follow
+        self._here = FollowedHere(self._follow, rules, rules_in)
+        self.rules_of = self._here.rules_of
+        """Returns the rules of a topic's elections in the newest version."""
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._run_blocking = run_blocking
-        self._rules = rules
         self._committed = committed
         self._followed = followed
         self._is_refused = is_refused
@@ -124,6 +136,7 @@ class Controller:
         controller before, which has not answered for `silent_ms`."""
         now_ms = self._clock.monotonic_ms()
         self._image, self._unsettled = image, None
+        self._here.forget()
         self._reported = {}
         self._heard_ms = {each: now_ms - (silent_ms if each == silent_broker else 0) for each in image.brokers}
         logger.info("controller active epoch=%d version=%d", image.controller_epoch, image.version)
@@ -132,6 +145,7 @@ class Controller:
         """Be the controller no more: another is elected."""
         if self._image is not None:
             logger.warning("controller no more epoch=%d", self._image.controller_epoch)
+            self._here.forget()
         self._image = self._unsettled = None
 
     # Decisions
@@ -146,11 +160,32 @@ class Controller:
         `KafkaStorageError` if it could not be committed yet, `RequestTimedOutError` if that takes longer than `request.timeout.ms`,
         or `timeout_ms` if that is less: a change that was begun goes on, one whose turn has not come is not made.
         """
-        loop = asyncio.get_running_loop()
+        ends_s = self._ends_s(timeout_ms)
+        version = await self._commit_until(ends_s, decide, rows)
+        await wait_for(version.following, max(ends_s - asyncio.get_running_loop().time(), 0))
+        return version.image
+
+    async def change_topics(self, decide: Decision, rows: Sequence[TopicRow]) -> ClusterImage:
+        """Make a change as `change` does, and wait until it is followed here for as long as that takes.
+
+        For changes of topics, which are made in their turns, and whose requests wait for as long as they asked to.
+        """
+        version = await self._commit_until(self._ends_s(None), decide, rows)
+        await wait_for(version.following, None)
+        return version.image
+
+    async def commit(self, decide: Decision) -> ClusterImage:
+        """Make a change as `change` does that has to do with no topic's settings, and return it before it is followed here."""
+        return (await self._commit_until(self._ends_s(None), decide, ())).image
+
+    def _ends_s(self, timeout_ms: int | None) -> float:
+        """Return when a change is waited for no longer, in the event loop's time. Raise `RequestTimedOutError` if that is now."""
         within_ms = self._timeout_ms() if timeout_ms is None else min(timeout_ms, self._timeout_ms())
         if within_ms <= 0:
             raise RequestTimedOutError()
-        ends_s = loop.time() + within_ms / 1000
+        return asyncio.get_running_loop().time() + within_ms / 1000
+
+    async def _commit_until(self, ends_s: float, decide: Decision, rows: Sequence[TopicRow] | None) -> _Version:
         try:
             async with asyncio.timeout_at(ends_s):
                 await self._lock.acquire()
@@ -158,7 +193,7 @@ class Controller:
             raise RequestTimedOutError() from None
         change = asyncio.ensure_future(self._change(decide, rows))
         change.add_done_callback(self._changed)
-        done, _ = await asyncio.wait({change}, timeout=max(ends_s - loop.time(), 0))
+        done, _ = await asyncio.wait({change}, timeout=max(ends_s - asyncio.get_running_loop().time(), 0))
         if not done:
             raise RequestTimedOutError()
         try:
@@ -173,11 +208,11 @@ class Controller:
         """
         return await self.change(lambda image: image, [])
 
-    def _changed(self, change: asyncio.Future[ClusterImage]) -> None:
+    def _changed(self, change: asyncio.Future[_Version]) -> None:
         self._lock.release()
         retrieve_error(change)  # its caller may have stopped waiting
 
-    async def _change(self, decide: Decision, rows: Sequence[TopicRow] | None) -> ClusterImage:
+    async def _change(self, decide: Decision, rows: Sequence[TopicRow] | None) -> _Version:
         while True:
             now = self._image
             if now is None:
@@ -187,9 +222,9 @@ class Controller:
                     await self._commit(now, self._unsettled, None)
                     continue
                 image: ClusterImage = await self._run_blocking(partial(self._decide, decide, now))
-                if image is not now:
-                    await self._commit(now, image, rows)
-                return image
+                if image is now:
+                    return _Version(image, self._here.newest)
+                return _Version(image, await self._commit(now, image, rows))
             except StaleImageError:
                 await self._take_newest(now)
 
@@ -212,15 +247,25 @@ class Controller:
             raise NotControllerError() from None
         self._go_on(before, newest)
 
-    async def _commit(self, before: ClusterImage, image: ClusterImage, rows: Sequence[TopicRow] | None) -> None:
-        """Commit and follow a version. Raise `StaleImageError` if there is such a version already."""
+    async def _commit(
+        self, before: ClusterImage, image: ClusterImage, rows: Sequence[TopicRow] | None
+    ) -> asyncio.Future[None]:
+        """Commit a version, and begin to follow it. Return the end of that, which has come if `rows` are not known: what elections
+        go by is known only then. Raise `StaleImageError` if there is such a version already."""
         self._unsettled = image
         self._reach(ControllerStep.VERSION_DECIDED)
+        rules = await self._run_blocking(partial(self._here.rules_in, rows)) if rows else {}
         await self._run_blocking(partial(self._store.commit, image))
         self._go_on(before, image)
         self._reach(ControllerStep.VERSION_COMMITTED)
         self._committed(image)
-        await self._follow(image, rows)
+        following = self._here.begin(image, rows, rules)
+        if rows is None:
+            await following
+        return following
+
+    async def _follow(self, image: ClusterImage, rows: Sequence[TopicRow] | None) -> None:
+        await self._follow_version(image, rows)
         self._reach(ControllerStep.VERSION_FOLLOWED)
 
     def _go_on(self, before: ClusterImage, image: ClusterImage) -> None:
@@ -247,7 +292,7 @@ class Controller:
             raise DuplicateBrokerRegistrationError()
 
         image = await self.change(
-            lambda now: replace_incarnation(now, broker, self._rules, previous_epoch=previous_epoch, is_cut=is_cut)
+            lambda now: replace_incarnation(now, broker, self.rules_of, previous_epoch=previous_epoch, is_cut=is_cut)
         )
         self._heard_ms[broker.broker_id] = self._clock.monotonic_ms()
         logger.info("broker registered broker=%d version=%d", broker.broker_id, image.version)
@@ -265,12 +310,12 @@ class Controller:
         if node_id == self._broker_id or (broker is not None and not broker.is_fenced):
             raise DuplicateBrokerRegistrationError()
         if image is None or image.controllers.get(node_id) != node:
-            await self.change(lambda now: register_controller(now, node), [])
+            await self.commit(lambda now: register_controller(now, node))
             logger.info("controller registered node=%d", node_id)
 
     async def unregister(self, broker_id: int) -> None:
         """Remove a broker's registration. Raise `BrokerIdNotRegisteredError` if it has none."""
-        await self.change(lambda now: unregister_broker(now, broker_id, self._rules), [])
+        await self.change(lambda now: unregister_broker(now, broker_id, self.rules_of), [])
         self._heard_ms.pop(broker_id, None)
         logger.info("broker unregistered broker=%d", broker_id)
 
@@ -288,7 +333,7 @@ class Controller:
             return HeartbeatAnswer(True, True, True)
         is_caught_up = heartbeat.version >= epoch
         if not broker.is_active and is_caught_up and not heartbeat.wants_fence:
-            await self.change(lambda now: unfence_broker(now, broker_id, epoch, self._rules), [])
+            await self.change(lambda now: unfence_broker(now, broker_id, epoch, self.rules_of), [])
             logger.info("broker unfenced broker=%d", broker_id)
         await self.report_offline(broker_id, epoch, heartbeat.offline, heartbeat.cut)
         return HeartbeatAnswer(is_caught_up, (self._image or image).brokers[broker_id].is_fenced, False)
@@ -307,7 +352,7 @@ class Controller:
         """
         here = None if self._image is None else self._image.brokers.get(self._broker_id)
         if here is not None and here.is_fenced and not here.is_shutting_down and not wants_fence:
-            await self.change(lambda now: unfence_broker(now, self._broker_id, broker_epoch, self._rules), [])
+            await self.change(lambda now: unfence_broker(now, self._broker_id, broker_epoch, self.rules_of), [])
             logger.info("broker unfenced broker=%d", self._broker_id)
         await self.report_offline(self._broker_id, broker_epoch, offline, cut)
 
@@ -327,7 +372,7 @@ class Controller:
         is_counted = any(each is not None and each.counts(broker_id) for each in found)
         if is_counted or self._reported.get(broker_id) != (epoch, offline, cut):
             self._reported.pop(broker_id, None)  # if this fails, it may come into force later
-            await self.change(lambda now: report_offline_logs(now, broker_id, epoch, offline, self._rules, cut), [])
+            await self.commit(lambda now: report_offline_logs(now, broker_id, epoch, offline, self.rules_of, cut))
             self._reported[broker_id] = epoch, offline, cut
 
     def _heard(self, heartbeat: Heartbeat, image: ClusterImage) -> None:
@@ -350,7 +395,7 @@ class Controller:
 
         Raise `StaleBrokerEpochError` as `heartbeat`.
         """
-        image = await self.change(partial(_relieve, broker_id, broker_epoch, self._rules), [])
+        image = await self.change(partial(_relieve, broker_id, broker_epoch, self.rules_of), [])
         await self._followed(image)
 
     async def fence_expired(self, session_timeout_ms: int) -> None:
@@ -374,13 +419,13 @@ class Controller:
     async def fence(self, broker: BrokerRegistration, reason: str) -> None:
         """Fence a broker: it leads nothing until its next heartbeat. Fencing one that lives costs availability only."""
         try:
-            await self.change(lambda now: fence_broker(now, broker.broker_id, broker.epoch, self._rules), [])
+            await self.commit(lambda now: fence_broker(now, broker.broker_id, broker.epoch, self.rules_of))
             logger.warning("broker fenced broker=%d reason=%r", broker.broker_id, reason)
         except (StaleBrokerEpochError, NotControllerError, KafkaStorageError, RequestTimedOutError) as error:
             logger.warning("broker not fenced broker=%d error=%s", broker.broker_id, error)
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:
-        image = await self.change(lambda now: allocate_producer_ids(now, broker_id, broker_epoch), [])
+        image = await self.commit(lambda now: allocate_producer_ids(now, broker_id, broker_epoch))
         return range(image.next_producer_id - BLOCK, image.next_producer_id)
 
     # Partitions
@@ -392,10 +437,10 @@ class Controller:
 
         def alter(now: ClusterImage) -> ClusterImage:
             nonlocal errors
-            after, errors = alter_partitions(now, broker_id, broker_epoch, changes, self._rules)
+            after, errors = alter_partitions(now, broker_id, broker_epoch, changes, self.rules_of)
             return after
 
-        image = await self.change(alter, [])
+        image = await self.commit(alter)
         return [errors.get(each.partition) or _state(image, each.partition) for each in changes]
 
     async def elect_leaders(
@@ -409,7 +454,7 @@ class Controller:
 
         def elect(now: ClusterImage) -> ClusterImage:
             nonlocal errors
-            after, errors = elect_leaders(now, asked, election, self._rules)
+            after, errors = elect_leaders(now, asked, election, self.rules_of)
             return after
 
         await self.change(elect, [], timeout_ms)
@@ -419,7 +464,7 @@ class Controller:
         """Elect the preferred leaders of the brokers whose imbalance exceeds `percentage`."""
         while True:
             before = self._image
-            after = await self.change(lambda now: rebalance_leaders(now, percentage, self._rules), [])
+            after = await self.change(lambda now: rebalance_leaders(now, percentage, self.rules_of), [])
             if before is None or after.version == before.version:
                 return
             logger.info("preferred leaders elected version=%d", after.version)
@@ -439,7 +484,7 @@ class Controller:
 
         def alter(now: ClusterImage) -> ClusterImage:
             nonlocal errors
-            after, errors = alter_reassignments(now, asked, self._rules, may_change_factor=may_change_factor)
+            after, errors = alter_reassignments(now, asked, self.rules_of, may_change_factor=may_change_factor)
             return after
 
         await self.change(alter, [], timeout_ms)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -51,6 +51,7 @@ from kafkalake.errors import (
     StaleBrokerEpochError,
     StaleImageError,
 )
+from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.run_blocking import RunBlocking, retrieve_error
 from kafkalake.world import World
 
@@ -85,6 +86,7 @@ class Membership:
         store: ControlStore,
         replicas: Replicas,
         rules: RulesOf,
+        rules_in: Callable[[Sequence[TopicRow]], RulesOf],
         world: World,
         config: Callable[[], BrokerConfig],
         run_blocking: RunBlocking,
@@ -93,7 +95,8 @@ class Membership:
         elected: Callable[[], None],
         reach: Reach,
     ) -> None:
-        """`configured` is called with the dynamic settings of each version that is followed, `elected` after an election."""
+        """`configured` is called with the dynamic settings of each version that is followed, `elected` after an election. rules,
+        rules_in: as for `FollowedHere`."""
         self._broker_id = broker_id
         self._cluster_id = cluster_id
         self._store = store
@@ -115,6 +118,7 @@ class Membership:
             lambda: config().request_timeout_ms,
             run_blocking,
             rules,
+            rules_in,
             self._tell,
             lambda image: self._announcements.wait(image),
             lambda broker: self.others.is_refused(broker.broker_id),
