@@ -28,4 +28,4 @@ def unknown_setting_hint(names: Iterable[str], known: Iterable[str]) -> str | No
 
 
 def _letters(name: str) -> str:
-    return name.replace(".", "").replace("_", "")
+    return name.replace(".", "").replace("_", "").lower()

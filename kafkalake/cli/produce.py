@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkalake.cli.bad_lines import BadLines
-    from kafkalake.cli.record_input import Fields
+    from kafkalake.cli.input_fields import Fields
     from kafkalake.cli.sending import Sending, Sent
     from kafkalake.client.administration.blocking import Admin
 
@@ -122,21 +122,23 @@ def _check_topic(admin: Admin, options: ProduceOptions) -> None:
 
 def _fields(admin: Admin, options: ProduceOptions, kind: InputFormat) -> Fields:
     """Return the fields that are named, and those of the topic's own schema, if its broker tells of one."""
+    from kafkalake.cli.input_fields import Fields
     from kafkalake.cli.options import settings_of_topic
     from kafkalake.config.topic_values import topic_values
+    from kafkalake.config.value_schema import ValueType
 
-    named: Fields = _import_input().Fields(options.key_field, options.value_field, options.timestamp_field)
+    named = Fields(options.key_field, options.value_field, options.timestamp_field)
     if kind in (InputFormat.LINES, InputFormat.RECORDS) or options.value_field is not None:
         return named
     values = topic_values(settings_of_topic(admin, options.topic))
-    types = {field.name: field.type.sql for field in values.fields}
-    encoder = None
+    if not values.fields:
+        return named
+    row, encoder = ValueType("STRUCT", fields=values.fields), None
     if values.avro is not None:
-        from kafkalake.config.value_schema import ValueType
         from kafkalake.reader.avro_of_json import AvroOfJson
 
-        encoder = AvroOfJson(values.avro, ValueType("STRUCT", fields=values.fields))
-    return replace(named, typed_key=values.key, types=types, encoder=encoder)
+        encoder = AvroOfJson(values.avro, row)
+    return replace(named, typed_key=values.key, row=row, encoder=encoder)
 
 
 def _batches(

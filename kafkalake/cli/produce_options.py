@@ -51,7 +51,8 @@ class ProduceOptions:
         typer.Option(
             "--format",
             "-f",
-            help="What is read. Without it the file's name tells (.jsonl, .csv, .parquet), else it is lines.",
+            help="What is read. Without it the file's name tells (.jsonl, .csv, .parquet), else it is lines. "
+            "A field of json, csv or parquet that is none of the topic's value.schema is an error; lines are not looked into.",
             show_default=False,
             rich_help_panel=INPUT,
         ),

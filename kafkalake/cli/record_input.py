@@ -14,10 +14,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,7 @@ import pyarrow as pa
 from kafkalake.cli.bad_lines import BadLines
 from kafkalake.cli.csv_input import CheckRows, CsvFile
 from kafkalake.cli.duckdb_rows import failure_of, open_duckdb, quoted, select_records
+from kafkalake.cli.input_fields import Fields
 from kafkalake.cli.json_input import as_bytes, field_of, headers_of, milliseconds, parse_line, text_or_bytes, typed_key
 from kafkalake.cli.lines import read_blocks, read_lines
 from kafkalake.cli.output import Failure
@@ -34,30 +34,11 @@ from kafkalake.config.value_schema import BINARY
 from kafkalake.errors import InvalidRecordError
 from kafkalake.record.schema import SCHEMA
 
-if TYPE_CHECKING:
-    from kafkalake.reader.avro_of_json import AvroOfJson
-
 ROWS_PER_BATCH = 32_768
 _LINE_FEED = ord("\n")
 _TIMESTAMP = SCHEMA.field("timestamp").type
 _HEADERS = SCHEMA.field("headers").type
 _JSON_NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?"
-
-
-@dataclass(frozen=True)
-class Fields:
-    """Names of the fields or columns for key, value and timestamp. None: no key, the whole row, the current time.
-
-    typed_key: the key by the topic's settings, null where it is absent. types: those of the topic's value.schema, by field.
-    encoder: of JSON objects, for a topic whose values are Avro.
-    """
-
-    key: str | None = None
-    value: str | None = None
-    timestamp: str | None = None
-    typed_key: str | None = None
-    types: Mapping[str, str] = field(default_factory=dict)
-    encoder: AvroOfJson | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +145,7 @@ def from_json_lines(
             else typed_key(parsed, fields.typed_key, number),
             value=as_bytes(field_of(parsed, fields.value, number), number)
             if fields.value
-            else _encoded(line, fields, f"line {number}"),
+            else fields.value_of(line, parsed, number),
             timestamp=milliseconds(field_of(parsed, fields.timestamp, number), number) if fields.timestamp else None,
         )
 
@@ -203,6 +184,7 @@ def from_csv(
     `progress` is called with the number of rows so far. Raise `Failure` or `UsageProblem` if the file cannot be read.
     """
     with CsvFile(path, delimiter) as file:
+        fields.check_columns(path, file.columns)
         columns, encoded = dict.fromkeys(file.columns, "VARCHAR"), "_" + max(file.columns, key=len)  # no column's name
         selection = _selection(columns, "csv", fields)
         check = _check_rows(path, file.columns, fields, encoded)
@@ -254,7 +236,9 @@ def from_parquet(path: Path, fields: Fields, progress: Callable[[int], None]) ->
             described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
     except duckdb.Error as error:
         raise failure_of(path, error) from None
-    selection = _selection({name: str(type_) for name, type_, *_ in described}, "parquet", fields)
+    columns = {name: str(type_) for name, type_, *_ in described}
+    fields.check_columns(path, columns)
+    selection = _selection(columns, "parquet", fields)
     rows = 0
     for batch in select_records(path, selection, source, ROWS_PER_BATCH):
         rows += batch.num_rows
@@ -262,21 +246,11 @@ def from_parquet(path: Path, fields: Fields, progress: Callable[[int], None]) ->
         yield _with_encoded(batch, fields)
 
 
-def _encoded(value: bytes, fields: Fields, where: str) -> bytes:
-    """Return a JSON value as the topic's values are. Raise `Failure` if it cannot be one."""
-    if fields.encoder is None:
-        return value
-    try:
-        return fields.encoder.encode(value)
-    except InvalidRecordError as error:
-        raise Failure(f"{where}: {error}") from None
-
-
 def _with_encoded(batch: pa.RecordBatch, fields: Fields) -> pa.RecordBatch:
     """Return records whose values, JSON objects of rows, are as the topic's are. Raise `Failure` if one cannot be."""
     if fields.encoder is None:
         return batch
-    values = [_encoded(value, fields, f"the row {value.decode()[:200]}") for value in batch.column("value").to_pylist()]
+    values = [fields.encoded(value, f"the row {value.decode()[:200]}") for value in batch.column("value").to_pylist()]
     return batch.set_column(batch.schema.get_field_index("value"), "value", pa.array(values, pa.binary()))
 
 

@@ -12,7 +12,6 @@ import binascii
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
-from kafkalake.close_names import did_you_mean
 from kafkalake.config.avro_schema import (
     ARRAY,
     BYTES,
@@ -25,6 +24,7 @@ from kafkalake.config.avro_schema import (
     parse_avro_schema,
 )
 from kafkalake.config.topic_values import AvroFormat
+from kafkalake.config.unknown_fields import unknown_field
 from kafkalake.config.value_schema import BINARY, ValueType
 from kafkalake.errors import InvalidRecordError
 from kafkalake.reader.avro_encoding import not_null, writer_of
@@ -89,11 +89,9 @@ def _record(text: str, kind: AvroType, column: ValueType, where: str) -> dict[st
     if members is None:
         raise _unfit(text, column, where)
     prefix = f"{where}." if where else ""
-    names = [field.name for field in kind.fields]
-    unknown = next((name for name in members if name not in names), None)
+    unknown = unknown_field(members, [field.name for field in kind.fields], prefix)
     if unknown is not None:
-        hint = did_you_mean(unknown, names) or f"there are {', '.join(names)}"
-        raise InvalidRecordError(f"value.schema has no field {prefix}{unknown}; {hint}")
+        raise InvalidRecordError(unknown)
     return {
         field.name: _encodable(members.get(field.name, "null"), field.type, part.type, f"{prefix}{field.name}")
         for field, part in zip(kind.fields, column.fields, strict=True)

@@ -389,6 +389,17 @@ def test_a_topic_with_a_schema_is_filled_from_csv_and_json_and_queried_by_its_fi
         (None, None, 2, None, None),
     ]
     assert rows[0]["_value"] == '{"zip":"10001","n":7,"ok":true,"tags":[1, 2]}', "types of the schema, not guessed ones"
+    lines = '{"zip": "30", "n": 3}\n{"zap": "40"}\n{"zip": "50"}\n'
+    stopped = kafkalake("produce", topic, "--format", "json", *address, stdin=lines)
+    assert stopped.code == 1
+    assert "line 2: value.schema has no field zap; did you mean 'zip'?" in stopped.stderr
+    assert f"1 record was written to {topic}. Once line 2 is mended, --from-line 2 goes on there" in stopped.stderr
+    assert kafkalake("produce", topic, "--format", "lines", *address, stdin='{"zap": "40"}\n').code == 0
+    file.write_text("zip,N\n60,6\n")
+    refused = kafkalake("produce", topic, str(file), *address)
+    assert (refused.code, "rows.csv: value.schema has no field N; did you mean 'n'?" in refused.stderr) == (1, True)
+    count = ("sql", f"SELECT count(*) AS n FROM {topic}", "--json", "--lake", str(broker.lake))
+    assert json.loads(kafkalake(*count).stdout) == {"n": 6}
     wrong = kafkalake("topics", "create", f"{topic}2", "--config", "value.schema=zip STRNG", *address)
     assert (wrong.code, "did you mean STRING" in wrong.stderr) == (1, True)
 

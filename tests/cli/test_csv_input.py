@@ -16,8 +16,9 @@ import pytest
 from kafkalake.cli import record_input
 from kafkalake.cli.bad_lines import SKIP, BadLines
 from kafkalake.cli.csv_input import CsvFile
+from kafkalake.cli.input_fields import Fields
 from kafkalake.cli.output import Failure, UsageProblem
-from kafkalake.cli.record_input import Fields, from_csv, from_parquet
+from kafkalake.cli.record_input import from_csv, from_parquet
 from kafkalake.config.topic_values import topic_values
 from kafkalake.config.value_schema import ValueType
 from kafkalake.reader.avro_of_json import AvroOfJson
@@ -168,8 +169,8 @@ def test_a_row_that_the_topics_schema_does_not_take_is_an_invalid_row(file: Path
     schema = json.dumps({"type": "record", "name": "row", "fields": parts})
     topic = topic_values({"value.format": "avro", "value.schema": schema})
     assert topic.avro is not None
-    types = {field.name: field.type.sql for field in topic.fields}
-    fields = Fields(types=types, encoder=AvroOfJson(topic.avro, ValueType("STRUCT", fields=topic.fields)))
+    row = ValueType("STRUCT", fields=topic.fields)
+    fields = Fields(row=row, encoder=AvroOfJson(topic.avro, row))
     file.write_text("name,ms\nann,1\nbob,soon\ncarl,3\n")
     kept = tmp_path / "bad.csv"
     with BadLines(str(kept)) as bad:
@@ -182,6 +183,29 @@ def test_a_row_that_the_topics_schema_does_not_take_is_an_invalid_row(file: Path
         for batch in from_csv(file, fields, None, stopping, 1, lambda _: None):
             found.append(len(batch))
     assert (found, stopping.stopped_at) == ([1], 3)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_file_with_a_column_that_the_topic_has_not_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"rows.{suffix}"
+    if suffix == "csv":
+        path.write_text("user,at\nann,1000\n")
+    else:
+        pq.write_table(pa.table({"user": ["ann"], "at": ["1000"]}), path)
+
+    def read_as(fields: Fields) -> int:
+        if suffix == "csv":
+            return sum(map(len, from_csv(path, fields, None, BadLines(SKIP), 1, lambda _: None)))
+        return sum(map(len, from_parquet(path, fields, lambda _: None)))
+
+    row = ValueType("STRUCT", fields=topic_values({"value.schema": "users STRING"}).fields)
+    with pytest.raises(Failure, match=rf"rows.{suffix}: value.schema has no field user; did you mean 'users'\?"):
+        read_as(Fields(row=row))
+    row = ValueType("STRUCT", fields=topic_values({"value.schema": "user STRING, ms BIGINT"}).fields)
+    with pytest.raises(Failure, match="no field at; there are user, ms"):
+        read_as(Fields(row=row))
+    assert read_as(Fields(row=row, timestamp="at")) == 1
 
 
 def test_a_row_without_a_time_is_of_now(file: Path) -> None:
@@ -244,7 +268,8 @@ def test_each_row_is_encoded_once(file: Path) -> None:
             encoded.append(value)
             return super().encode(value)
 
-    fields = Fields(types={"_name": "STRING"}, encoder=Counting(topic.avro, ValueType("STRUCT", fields=topic.fields)))
+    row = ValueType("STRUCT", fields=topic.fields)
+    fields = Fields(row=row, encoder=Counting(topic.avro, row))
     names = [f"n{number}" for number in range(5_000)]
     file.write_text("_name\n" + "".join(name + "\n" for name in names))
     batches = list(from_csv(file, fields, None, BadLines(), 1, lambda _: None))

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 from kafkalake.cli.bad_lines import SKIP, BadLines
+from kafkalake.cli.input_fields import Fields
 from kafkalake.cli.output import Failure
-from kafkalake.cli.record_input import Fields, from_json_lines, from_record_lines
+from kafkalake.cli.record_input import from_json_lines, from_record_lines
+from kafkalake.config.value_schema import ValueType, parse_value_schema
 
 Read = Callable[[int, BadLines], Iterator[pa.RecordBatch]]
 
@@ -72,6 +74,42 @@ def test_a_line_that_can_be_no_record_is_left_out_or_named(tmp_path: Path, line:
     assert len(left_out.first) < 200, "of a long value the beginning"
     with pytest.raises(Failure, match=r"^line 2"):
         read(tmp_path / "lines", [good, line, good], reading, BadLines())
+
+
+ROW = ValueType(
+    "STRUCT",
+    fields=parse_value_schema("user STRING, at STRUCT<id INT>, tags ARRAY<STRUCT<n INT>>, more MAP<STRING, INT>"),
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"usr": "ann"}', "value.schema has no field usr; did you mean 'user'?"),
+        ('{"user": "ann", "USER": "bob"}', "value.schema has no field USER; did you mean 'user'?"),
+        ('{"user": "ann", "ms": 1}', "value.schema has no field ms; there are user, at, tags, more"),
+        ('{"at": {"id": 1, "it": 2}}', "value.schema has no field at.it; there are id"),
+        ('{"tags": [{"n": 1}, {"m": 2}]}', "value.schema has no field tags[].m; there are n"),
+        ("[1]", "the value is no JSON object"),
+        ("null", "the value is no JSON object"),
+    ],
+)
+def test_a_line_with_a_field_that_the_topic_has_not_is_a_bad_line(tmp_path: Path, line: str, said: str) -> None:
+    good = '{"user": 7, "at": 1, "tags": [2], "more": {"any": 1}}'
+    bad = BadLines(SKIP)
+    found = read(tmp_path / "lines", [good, line, "{}"], of_json(Fields(row=ROW)), bad)
+    assert [record["value"] for record in found] == [good.encode(), b"{}"]
+    assert (bad.count, bad.first) == (1, f"line 2: {said}")
+
+
+@pytest.mark.parametrize(
+    "fields", [Fields(row=ROW, key="id"), Fields(row=ROW, key="id.a"), Fields(row=ROW, timestamp="id")]
+)
+def test_a_field_that_holds_the_key_or_the_time_need_not_be_the_topics(tmp_path: Path, fields: Fields) -> None:
+    line = '{"user": "ann", "id": %s}' % ("1" if fields.key != "id.a" else '{"a": 1}')
+    assert len(read(tmp_path / "lines", [line], of_json(fields), BadLines())) == 1
+    with pytest.raises(Failure, match="no field ID; there are user, at"):
+        read(tmp_path / "lines", [line[:-1] + ', "ID": 1}'], of_json(fields), BadLines())
 
 
 @pytest.mark.exhaustive
