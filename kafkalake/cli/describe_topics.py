@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from kafkalake.client.administration.blocking import Admin
     from kafkalake.client.administration.configs import ConfigEntry
     from kafkalake.client.administration.reassignments import Reassignment
-    from kafkalake.client.cluster import PartitionInfo
+    from kafkalake.client.cluster import PartitionInfo, TopicInfo
+    from kafkalake.errors import UnknownTopicOrPartitionError
 
 EXAMPLES = """Examples
 
@@ -93,7 +94,7 @@ def describe(options: DescribeOptions) -> None:
     if states and options.all_configs:
         raise UsageProblem(f"--all-configs and {states[0].value} exclude each other")
     with connect(options.bootstrap_server) as admin:
-        found = [admin.describe_topic(name) for name in options.topics] if options.topics else admin.list_topics()
+        found, unknown = _found(admin, options.topics)
         names = [topic.name for topic in found]
         configs = admin.describe_configs(TOPIC_RESOURCE, names) if names else {}
         eligible = admin.eligible_leaders(names) if names else {}
@@ -106,31 +107,56 @@ def describe(options: DescribeOptions) -> None:
             for each in topic.partitions
             if _is_in_any(each, states, _min_isr(configs[topic.name]), live, moving.get((topic.name, each.partition)))
         ]
-        _show_partitions(partitions, eligible, moving, as_json=options.json)
-        return
-    shown = {
-        name: [entry for entry in entries if options.all_configs or not entry.is_default]
-        for name, entries in configs.items()
-    }
-    if options.json:
-        write_json([description(topic, shown.get(topic.name, []), eligible, moving) for topic in found])
-    elif on_terminal():
-        for topic in found:
-            draw(topic, shown.get(topic.name, []), eligible)
+        documents = [
+            {"topic": topic, **partition_description(topic, each, eligible, moving)} for topic, each in partitions
+        ]
+        if not options.json:
+            _show_partitions(partitions, eligible, moving)
     else:
-        for topic in found:
-            for line in description_lines(topic, shown.get(topic.name, []), eligible, moving):
-                write_line(line)
+        shown = {
+            name: [entry for entry in entries if options.all_configs or not entry.is_default]
+            for name, entries in configs.items()
+        }
+        documents = [description(topic, shown.get(topic.name, []), eligible, moving) for topic in found]
+        if not options.json:
+            _show_topics(found, shown, eligible, moving)
+    if options.json:
+        write_json([*documents, *({"topic": name, "error": str(error)} for name, error in unknown.items())])
+    if unknown:
+        raise next(iter(unknown.values()))
 
 
-def _show_partitions(
-    partitions: Sequence[tuple[str, PartitionInfo]], eligible: Eligible, moving: Moving, *, as_json: bool
+def _found(
+    admin: Admin, names: Sequence[str] | None
+) -> tuple[list[TopicInfo], dict[str, UnknownTopicOrPartitionError]]:
+    """Return the topics of these names, all if there are none, and the errors of those that do not exist."""
+    from kafkalake.errors import UnknownTopicOrPartitionError
+
+    if not names:
+        return admin.list_topics(), {}
+    found, unknown = [], dict[str, UnknownTopicOrPartitionError]()
+    for name in names:
+        try:
+            found.append(admin.describe_topic(name))
+        except UnknownTopicOrPartitionError as error:
+            unknown[name] = error
+    return found, unknown
+
+
+def _show_topics(
+    topics: Iterable[TopicInfo], shown: Mapping[str, Sequence[ConfigEntry]], eligible: Eligible, moving: Moving
 ) -> None:
-    if as_json:
-        write_json(
-            [{"topic": topic, **partition_description(topic, each, eligible, moving)} for topic, each in partitions]
-        )
-    elif on_terminal():
+    for topic in topics:
+        entries = shown.get(topic.name, [])
+        if on_terminal():
+            draw(topic, entries, eligible)
+            continue
+        for line in description_lines(topic, entries, eligible, moving):
+            write_line(line)
+
+
+def _show_partitions(partitions: Sequence[tuple[str, PartitionInfo]], eligible: Eligible, moving: Moving) -> None:
+    if on_terminal():
         draw_partitions(partitions, eligible)
     else:
         for topic, each in partitions:

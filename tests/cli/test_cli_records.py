@@ -144,7 +144,15 @@ def test_a_name_that_is_no_topic_is_refused(on: Run, topic: str) -> None:
     assert ended.code == 1
     assert ended.stderr.startswith(f"error: topic '{topic}x' does not exist; did you mean '{topic}'")
     assert ended.stderr.endswith("--create-topic creates it.\n")
-    assert on("topics", "describe", topic + "x").code == 1
+    described = on("topics", "describe", topic + "x", topic, "--json")
+    assert described.code == 1
+    one, unknown = json.loads(described.stdout)
+    assert (one["topic"], unknown["topic"]) == (topic, topic + "x")
+    assert f"error: {unknown['error']}\n" == described.stderr
+    shown = on("topics", "describe", topic + "x", topic)
+    assert (shown.code, shown.stderr, shown.stdout[:7]) == (1, described.stderr, "Topic: ")
+    states = on("topics", "describe", topic + "x", "--unavailable-partitions", "--json")
+    assert (states.code, json.loads(states.stdout)) == (1, [unknown])
     assert on("produce", topic + "x", "--create-topic", stdin="a\n").code == 0
     assert [record["value"] for record in consumed(on, topic + "x")] == ["a"]
 
