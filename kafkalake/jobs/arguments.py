@@ -7,9 +7,19 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from kafkalake.close_names import did_you_mean
-from kafkalake.errors import ConfigurationError
+from kafkalake.errors import ConfigurationError, file_sentence
+from kafkalake.jobs.progress import show
 
 LARGEST = 1e9
+
+
+class JobParser(argparse.ArgumentParser):
+    """The parser of a job's command line. Help whose reader has enough of it ends with the status 0, as a job's results do."""
+
+    def print_help(self, file: object = None) -> None:
+        error = show(lambda: print(self.format_help(), end=""))
+        if error is not None:
+            self.exit(1, f"{self.prog}: its help could not be printed: {file_sentence(error)}\n")
 
 
 class RaisingParser(argparse.ArgumentParser):

@@ -33,7 +33,7 @@ from kafkalake.clock import Clock, SystemClock
 from kafkalake.counted import counted
 from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError
 from kafkalake.extras import missing_extra
-from kafkalake.jobs.arguments import RaisingParser, parse_arguments
+from kafkalake.jobs.arguments import JobParser, RaisingParser, parse_arguments
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.jobs.lock import JobLock, exclusive_job_lock
 from kafkalake.jobs.progress import Progress, print_table, require_shown, say, show
@@ -352,7 +352,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def parser_of(job: Job, kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
+def parser_of(job: Job, kind: type[argparse.ArgumentParser] = JobParser) -> argparse.ArgumentParser:
     """Return a parser with the common arguments and the job's own."""
     parser = kind(prog=job.name, description=job.summary, allow_abbrev=False)
     parser.add_argument(

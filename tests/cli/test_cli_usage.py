@@ -242,15 +242,19 @@ def test_a_full_disk_behind_stdout_is_one_sentence() -> None:
     with open("/dev/full", "wb") as full:
         command = [sys.executable, "-m", "kafkalake", "--version"]
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (1, "error: standard output: No space left on device\n")
+        assert (ended.returncode, ended.stderr) == (1, "error: standard output: No space left on device\n")
+        command = [sys.executable, "-m", "kafkalake", "jobs", "run", "consume", "--help"]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "consume: its help could not be printed: No space left on device\n")
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("command", ["--help", "topics --help", "jobs run --help", "--version"])
+@pytest.mark.parametrize("command", ["--help", "topics --help", "jobs run --help", "jobs run lag --help", "--version"])
 def test_a_closed_pipe_behind_stdout_ends_help_quietly(command: str) -> None:
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb") as closed:
         words = [sys.executable, "-m", "kafkalake", *command.split()]
-        ended = subprocess.run(words, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
+        ended = subprocess.run(words, stdout=closed, stderr=subprocess.PIPE, text=True, check=False, env=environment)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 
 from kafkalake.counted import counted
 from kafkalake.errors import ConfigurationError, KafkaLakeError
-from kafkalake.jobs.arguments import RaisingParser, count, number, parse_arguments
+from kafkalake.jobs.arguments import JobParser, RaisingParser, count, number, parse_arguments
 from kafkalake.jobs.consume.exact_frame import exact_frame
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.jobs.progress import require_shown, say, show
@@ -168,7 +168,7 @@ def _options(parsed: argparse.Namespace) -> dict[str, str]:
     return options
 
 
-def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
+def _parser(kind: type[argparse.ArgumentParser] = JobParser) -> argparse.ArgumentParser:
     parser = kind(
         prog="consume",
         description="Copy a topic into a Delta table, or Parquet files.",
