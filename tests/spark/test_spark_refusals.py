@@ -30,6 +30,15 @@ REFUSED = (
     ("ALTER TABLE {t} DROP COLUMN ms", "columns are added to a topic"),
     ("ALTER TABLE {t} SET TBLPROPERTIES ('retention.mss' = '1')", "Unknown topic config name"),
     ("ALTER TABLE {t} SET TBLPROPERTIES ('retention.mss' = '1')", "; 'retention.mss': did you mean 'retention.ms'"),
+    (
+        "ALTER TABLE {t} UNSET TBLPROPERTIES ('retention.mss')",
+        "no setting 'retention.mss'; did you mean 'retention.ms'",
+    ),
+    ("ALTER TABLE {t} UNSET TBLPROPERTIES ('retention.ms', 'team')", "has no setting 'team'"),
+    (
+        "ALTER TABLE {t} UNSET TBLPROPERTIES ('partitions')",
+        "partitions is no setting of a topic that can be changed so",
+    ),
     ("CREATE TABLE {t}_2 (a INT) TBLPROPERTIES ('clean.policy' = 'compact')", "did you mean 'cleanup.policy'"),
     ("INSERT OVERWRITE {t} VALUES ('ann', '/', 1)", "a topic cannot be overwritten"),
     ("SELECT * FROM {t} VERSION AS OF 'main'", "a version is a whole number"),
@@ -59,6 +68,13 @@ def test_what_is_refused_is_a_sentence_with_an_sqlstate(sql: Statement, broker: 
         assert error.value.getSqlState() == "HY000", statement
     assert [tuple(row) for row in sql(f"SELECT * FROM lake.{table}")] == [("ann", "/", 12)]
     assert partitions(broker, f"{table}_2") == 0
+
+
+def test_what_is_no_setting_is_unset_if_it_exists(sql: Statement, broker: Kafkalake, table: str) -> None:
+    sql(f"ALTER TABLE lake.{table} UNSET TBLPROPERTIES ('retention.ms')")  # it has its default
+    sql(f"ALTER TABLE lake.{table} SET TBLPROPERTIES ('retention.ms' = '3600000')")
+    sql(f"ALTER TABLE lake.{table} UNSET TBLPROPERTIES IF EXISTS ('retention.mss', 'retention.ms')")
+    assert setting(broker, table, "retention.ms") == "604800000"
 
 
 def test_what_is_refused_of_an_entry_of_the_session_catalogue_has_an_sqlstate(

@@ -35,6 +35,7 @@ ANSWERS = {
     "plan_changes": "changes.plan",
     "create": "statements.create_table",
     "alter": "statements.alter_table",
+    "require_settings": "statements.require_settings",
     "drop": "statements.drop_table",
     "undo_create": "statements.undo_create",
     "delete_records": "statements.delete_records",

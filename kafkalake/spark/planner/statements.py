@@ -12,7 +12,7 @@ from uuid import UUID
 from kafkalake.client.administration.blocking import Admin
 from kafkalake.client.administration.configs import TOPIC_RESOURCE
 from kafkalake.client.administration.partition_offsets import LATEST
-from kafkalake.close_names import unknown_setting_hint
+from kafkalake.close_names import did_you_mean, unknown_setting_hint
 from kafkalake.config.topic_values import AVRO, VALUE_FORMAT, VALUE_SCHEMA, topic_values
 from kafkalake.config.topics import TOPIC_SETTINGS
 from kafkalake.config.value_schema import ValueField, value_field, value_schema_sql
@@ -110,6 +110,17 @@ def alter_table(question: Question) -> None:
                 if validate_only or not has_settings:
                     raise
                 raise with_clause(as_value(error), f"the settings of topic {name} are changed") from None
+
+
+def require_settings(question: Question) -> None:
+    """Raise `ConfigurationError` if one of `names` is no setting of a topic: a broker takes its deletion for done."""
+    name, names = question["topic"], _settings(dict.fromkeys(question["names"], ""))
+    topic = open_lake(question["lake"]).find_topic(name)
+    known = {*TOPIC_SETTINGS, PARTITIONS, REPLICATION, *(() if topic is None else topic.config)}
+    unknown = [each for each in names if each not in known]
+    if unknown:
+        hint = did_you_mean(unknown[0], known)
+        raise ConfigurationError(f"topic {name} has no setting {unknown[0]!r}" + (f"; {hint}" if hint else ""))
 
 
 def _have_partitions(admin: Admin, topic: str, count: int, *, validate_only: bool) -> None:

@@ -1,7 +1,9 @@
 package io.kafkalake.spark;
 
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.List;
@@ -87,6 +89,18 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
     this.options = table.options;
     this.deletionTimeout = table.deletionTimeout;
     this.records = table.records.with(columns.all(), columns::sources);
+  }
+
+  /** Refuses names of properties that are no settings of a topic. A catalogue, which is not told of IF EXISTS, lets them pass. */
+  void requireSettings(Collection<String> names) {
+    ObjectNode question = Planner.question("require_settings").put("lake", lake).put("topic", topic);
+    ArrayNode asked = question.putArray("names");
+    names.forEach(asked::add);
+    try {
+      Planner.ask(question);
+    } catch (PlannerException error) {
+      throw error.forUsers();
+    }
   }
 
   /** This table with some of its columns; with all where none are given. */

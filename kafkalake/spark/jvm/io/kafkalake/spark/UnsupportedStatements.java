@@ -2,15 +2,18 @@ package io.kafkalake.spark;
 
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.analysis.EliminateSubqueryAliases;
+import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.CreateView;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
+import org.apache.spark.sql.catalyst.plans.logical.UnsetTableProperties;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Refuses statements that no topic can carry out, with what takes their place: Spark's own errors are about something else, or those of a
@@ -45,7 +48,20 @@ final class UnsupportedStatements extends Rule<LogicalPlan> {
       throw KafkaLakeExtensions.refused(
           "a lake has no views: CREATE TEMPORARY VIEW makes one for the session, CREATE VIEW spark_catalog.default.... one that stays");
     }
+    if (plan instanceof UnsetTableProperties) {
+      checkUnset((UnsetTableProperties) plan);
+    }
     return plan;
+  }
+
+  private static void checkUnset(UnsetTableProperties statement) {
+    if (statement.ifExists() || !(statement.table() instanceof ResolvedTable)) {
+      return;
+    }
+    Table table = ((ResolvedTable) statement.table()).table();
+    if (table instanceof TopicTable) {
+      ((TopicTable) table).requireSettings(CollectionConverters.asJava(statement.propertyKeys()));
+    }
   }
 
   private static boolean isTopic(LogicalPlan named) {
