@@ -38,8 +38,8 @@ class StaleFiles(NamedTuple):
 def stale_files(names: Iterable[str], current: Sequence[RewrittenSegment], log_start_offset: int) -> StaleFiles:
     """Return the files superseded by or not among `current`: all sealed segments in Delta, ascending, of any generation.
 
-    Leftovers below the log start are excluded (retention removes them), and so is generation 0 not yet in Delta (the broker's), and
-    what a newer file would supersede that is not among `names`: this replica does not have it yet.
+    Leftovers below the log start are excluded (the broker's next start removes them), and so is generation 0 not yet in Delta (the
+    broker's), and what a newer file would supersede that is not among `names`: this replica does not have it yet.
     """
     counting = {(each.base_offset, each.generation) for each in current}
     found = StaleFiles([], [])

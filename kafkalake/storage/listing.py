@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -68,3 +69,18 @@ def with_generations(listing: Listing, names: Iterable[str], swapped: Iterable[R
         {each.base_offset: each.generation for each in found},
         old,
     )
+
+
+def removed_generations(names: Iterable[str], bases: list[int], log_start_offset: int) -> list[str]:
+    """Return the files that jobs wrote before the segment in which a log with segments at `bases`, ascending, begins.
+
+    They were removed from the log, or are left over from a killed job. Return none if the segment in which it begins is missing.
+    """
+    number = bisect_right(bases, log_start_offset) - 1
+    if number < 0:
+        return []
+    return [
+        name
+        for name in names
+        if (parsed := parse_name(name)) and parsed.generation and parsed.base_offset < bases[number]
+    ]

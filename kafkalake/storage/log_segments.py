@@ -27,7 +27,7 @@ from kafkalake.storage.recovery import Recovered, Recovery
 from kafkalake.storage.rewritten_check import is_whole
 from kafkalake.storage.sealed_segment import describe
 from kafkalake.storage.segment import Segment
-from kafkalake.storage.segment_names import SUFFIXES, begins_from, file_name
+from kafkalake.storage.segment_names import begins_from
 from kafkalake.storage.segments import Cut, Segments
 from kafkalake.storage.state import STATE_FILE, PartitionState, StateFile, boot_id
 
@@ -52,7 +52,7 @@ class LogSegments:
         self._state = state
         self._swapped = swapped
         self._events: LogEvents = NoEvents()
-        self.deleted = DeletedFiles(access.clock, access.open_files)
+        self.deleted = DeletedFiles(access.directory, access.clock, access.open_files)
         self.load(recovered)
         self._events = events
 
@@ -62,7 +62,7 @@ class LogSegments:
         directory, open_files = access.directory, access.open_files
         self.listed = Segments(directory, open_files, listing.bases, recovered.active, listing.generations)
         for name in listing.superseded:
-            self.deleted.add(f"{directory}/{name}", access.config.file_delete_delay_ms)
+            self.deleted.add(name, access.config.file_delete_delay_ms)
         self.durability = Durability(directory, access.clock, open_files, state)
         if not recovered.intact or state.recovery_point < state.log_end_offset:
             # One that ends at the recovery point may have been sealed after its records were forced.
@@ -251,6 +251,7 @@ class LogSegments:
                 self._delete_files(new.base_offset, new.generation)
                 continue
             self._swapped = with_swapped(self._swapped, new)
+            self.deleted.leave_segment(new.base_offset, new.generation)
             for segment in old:
                 self._delete_files(segment.base_offset, segment.generation)
         self.deleted.unlink_due()
@@ -268,6 +269,7 @@ class LogSegments:
         """Continue the log with a copied segment of `size` bytes, which replaces those that begin in its range."""
         if new.generation:
             self._swapped = with_swapped(self._swapped, new)
+            self.deleted.leave_segment(new.base_offset, new.generation)
         for old in self.listed.extend(new):
             if (old.base_offset, old.generation) != (new.base_offset, new.generation):
                 self._delete_files(old.base_offset, old.generation)
@@ -290,9 +292,7 @@ class LogSegments:
         return is_whole(self._access.directory, new, self._access.open_files)
 
     def _delete_files(self, base_offset: int, generation: int) -> None:
-        for suffix in SUFFIXES:
-            path = f"{self._access.directory}/{file_name(base_offset, suffix, generation)}"
-            self.deleted.add(path, self._access.config.file_delete_delay_ms)
+        self.deleted.add_segment(base_offset, generation, self._access.config.file_delete_delay_ms)
 
     def forcing(self, *, sealed_only: bool = False) -> Forcing:
         """Return the plan to fsync all files, or those of sealed segments."""

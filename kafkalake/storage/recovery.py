@@ -43,7 +43,7 @@ from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import read_file, write_all
 from kafkalake.storage.generations import RewrittenSegment, covering
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, LeaderEpochs, decode_leader_epochs
-from kafkalake.storage.listing import Listing, list_directory, with_generations
+from kafkalake.storage.listing import Listing, list_directory, removed_generations, with_generations
 from kafkalake.storage.lost_records_marker import drop_segment, record_loss
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import Producers
@@ -171,6 +171,7 @@ class Recovery:
                 self._files.unlink(f"{self._directory}/{name}")
         loaded = load_state(self._files, self._directory, is_required=self._is_replicated)
         sequence, state = loaded if loaded is not None else (0, None)
+        listing.superseded += removed_generations(names, listing.bases, (state or PartitionState()).log_start_offset)
         epochs = self._load_epochs(listing)
         if state is not None and state.clean and self._untouched(state, listing):
             producers = self._earlier(listing).snapshot_at(state.log_end_offset).producers

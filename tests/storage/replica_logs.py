@@ -74,16 +74,21 @@ def downloaded(leader: Log, directory: Path, ref: SegmentRef, max_bytes: int) ->
 
 
 def compact(log: Log, bases: Sequence[int]) -> RewrittenSegment:
-    """Rewrite the adjacent sealed segments at `bases` without those of transactions and some others, and adopt the new one."""
+    """Rewrite segments as `rewritten`, and adopt the new one."""
+    ref = rewritten(log, bases)
+    assert log.adopt_rewritten([ref]) == []
+    return ref
+
+
+def rewritten(log: Log, bases: Sequence[int]) -> RewrittenSegment:
+    """Rewrite the adjacent sealed segments at `bases` without records of transactions and some others."""
     directory, segments = Path(log.directory), {each.base_offset: each for each in log.sealed_segments()}
     old = [segments[base] for base in bases]
     generation = 1 + max(each.generation for each in old)
     kept = np.array([offset for offset in kept_of(log) if old[0].base_offset <= offset < old[-1].next_offset])
     rule = RewriteRule(kept, frozenset(), {}, 0, 0)
     new = rewrite([each.path for each in old], str(directory), generation, rule).segment
-    ref = RewrittenSegment(new.base_offset, new.next_offset, new.generation)
-    assert log.adopt_rewritten([ref]) == []
-    return ref
+    return RewrittenSegment(new.base_offset, new.next_offset, new.generation)
 
 
 def kept_of(log: Log) -> list[int]:

@@ -11,6 +11,8 @@ import pytest
 from manual_clock import ManualClock
 from partition_logs import SegmentsSeen, append, open_log, read_all
 from record_batches import simple_batch
+from replica_logs import rewritten
+from replica_logs import written as written_by_leader
 from retention_model import taken
 
 from kafkalake.errors import KafkaStorageError
@@ -87,6 +89,46 @@ def test_the_policy_says_whether_anything_goes(memory_path: Path, policy: str, g
     log = open_log(memory_path, ManualClock(NOW_MS))
     write(log, 1_000, 2_000)
     assert len(log.enforce_retention(rule(policy, ms=0, size=0), {}).segments) == gone
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize("is_adopted", [False, True])
+def test_what_a_job_wrote_goes_at_the_next_start_if_the_log_begins_behind_it(
+    memory_path: Path, is_adopted: bool, is_closed: bool
+) -> None:
+    """Delta names it no more, or never did as the job was killed: it stayed on the disk for ever."""
+    log = written_by_leader(memory_path, ManualClock())
+    first, second, third, fourth, fifth, *_ = log.sealed_base_offsets
+    new = rewritten(log, [second, third])
+    log.discard()
+    log = open_log(memory_path, swapped=[new] if is_adopted else [], file_delete_delay_ms=60_000)
+    assert log.sealed_base_offsets[:2] == [first, second]
+    log.delete_records_before(fifth)
+    (log.close if is_closed else log.discard)()
+    clock = ManualClock()
+    log = open_log(memory_path, clock, file_delete_delay_ms=60_000)
+    assert {first, second, fourth} <= {int(name[:20]) for name in files(memory_path)}, "a query may still read them"
+    clock.advance(60_000)
+    log.remove_deleted_files()
+    assert [name for name in os.listdir(memory_path) if name[:20].isdigit() and int(name[:20]) < fifth] == []
+
+
+def test_what_a_job_commits_after_a_start_stays_although_the_log_begins_in_it(memory_path: Path) -> None:
+    """When the log was opened, nothing told the file from one that a killed job has left."""
+    log = written_by_leader(memory_path, ManualClock())
+    first, second, third, *_ = log.sealed_base_offsets
+    new = rewritten(log, [first, second])
+    log.delete_records_before(second)
+    log.discard()
+    clock = ManualClock()
+    log = open_log(memory_path, clock, file_delete_delay_ms=60_000)
+    assert log.sealed_base_offsets[:2] == [second, third]
+    assert log.adopt_rewritten([new]) == []
+    assert log.sealed_base_offsets[:2] == [first, third]
+    clock.advance(60_000)
+    log.remove_deleted_files()
+    assert files(memory_path)[0] == f"{first:020d}-1"
+    assert [offset for offset, _ in read_all(log, second)]
 
 
 def test_nothing_above_the_high_watermark_goes(memory_path: Path) -> None:
