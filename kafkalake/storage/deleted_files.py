@@ -6,12 +6,16 @@ generation.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections import deque
 
 from kafkalake.clock import Clock
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.segment_names import SUFFIXES, file_name
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_MS = 60_000
 
 
 class DeletedFiles:
@@ -45,9 +49,17 @@ class DeletedFiles:
         self._waiting.clear()
 
     def unlink_due(self) -> None:
-        """Unlink the files that are due. Missing files are ignored. Files that cannot be unlinked are removed at the next start."""
+        """Unlink the files that are due. Missing files are ignored. One that stays is tried again after a minute."""
         now_ms = self._clock.monotonic_ms()
+        failed = []
         while self._waiting and self._waiting[0][0] <= now_ms:
             _, name = self._waiting.popleft()
-            with contextlib.suppress(OSError):
+            try:
                 self._open_files.unlink(f"{self._directory}/{name}")
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                failed.append(name)
+                logger.warning("a removed file is not unlinked yet: directory=%s error=%s", self._directory, error)
+        for name in failed:
+            self.add(name, _AGAIN_MS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from random import Random
@@ -17,6 +18,7 @@ from retention_model import taken
 
 from kafkalake.errors import KafkaStorageError
 from kafkalake.storage import log_start
+from kafkalake.storage.files import RealFiles
 from kafkalake.storage.log import Log
 from kafkalake.storage.retention import BLOCK, RetentionRule, SealedRange
 from kafkalake.storage.verify import verify_partition
@@ -129,6 +131,31 @@ def test_what_a_job_commits_after_a_start_stays_although_the_log_begins_in_it(me
     log.remove_deleted_files()
     assert files(memory_path)[0] == f"{first:020d}-1"
     assert [offset for offset, _ in read_all(log, second)]
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EPERM])
+def test_a_file_that_cannot_be_unlinked_goes_later(memory_path: Path, error: int) -> None:
+    """It stayed until the next start, which may be months away."""
+
+    class Kept(RealFiles):
+        failures = 2
+
+        def unlink(self, path: str) -> None:
+            if self.failures and path.endswith("0.arrow"):
+                self.failures -= 1
+                raise OSError(error, "it fails on purpose", path)
+            super().unlink(path)
+
+    clock, disk = ManualClock(NOW_MS), Kept()
+    log = open_log(memory_path, clock, disk)
+    write(log, *[NOW_MS - 2 * HOUR_MS] * 3, NOW_MS)
+    log.enforce_retention(rule(ms=HOUR_MS), {})
+    for _ in range(2):
+        assert files(memory_path) == ["0" * 20, f"{3:020d}"]
+        log.remove_deleted_files()
+        clock.advance(60_000)
+        log.remove_deleted_files()
+    assert (files(memory_path), disk.failures) == ([f"{3:020d}"], 0)
 
 
 def test_nothing_above_the_high_watermark_goes(memory_path: Path) -> None:
