@@ -26,6 +26,7 @@ from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.lock_file import holding_logs
 from kafkalake.metadata.tables.job_tables import JobTable
 from kafkalake.storage.files import RealFiles
+from kafkalake.storage.segment_names import file_name
 from kafkalake.storage.staging import staging_path
 from kafkalake.storage.state import STATE_BYTES, STATE_FILE, read_state
 
@@ -86,6 +87,20 @@ def test_files_of_removed_segments_go_after_the_delay(lake: WrittenLake) -> None
     assert values(lake.path) == list(range(30, 40))
     state = read_state(lake.directory("old"))
     assert (state.log_start_offset, state.high_watermark, state.clean) == (30, 40, True)
+
+
+@pytest.mark.exhaustive
+def test_what_a_killed_compaction_left_in_removed_segments_goes_once_the_log_begins_behind_it(
+    lake: WrittenLake,
+) -> None:
+    """Each run planned to unlink it, and none did."""
+    (lake.directory("old") / file_name(10, generation=1)).write_bytes(b"killed before its commit")
+    for left in ([10, 30], [30], [30]):
+        delay_passed(lake.path)
+        assert run(lake.path) == 0
+        assert segment_bases(lake) == left
+    assert outcomes(lake.path, "unlink segments") == ["done", "done"]
+    assert values(lake.path) == list(range(30, 40))
 
 
 @pytest.mark.exhaustive
