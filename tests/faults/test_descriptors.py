@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import confluent_kafka
 import pytest
-from kafka_clients import create_topic
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_clients import Confluent, Record, create_topic
 from kafka_reference import Kafkalake
+from recording_producer import RecordingProducer, check_nothing_lost_nothing_twice
+from waiting import wait_until
 
 from kafkalake.descriptors import share_out
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -27,6 +31,7 @@ HOLD_S = float(os.environ.get("HOLD_S", "6"))
 LIMIT = int(os.environ.get("DESCRIPTORS", "256"))
 LEASE_MS = 5_000 if HOLD_S < 60 else 30_000
 TOPIC = "many"
+STANDARD_STREAMS = 3
 
 
 class WithFewDescriptors(Kafkalake):
@@ -91,6 +96,37 @@ def test_every_partition_can_be_written_and_the_lease_is_kept(tmp_path: Path, si
         said = broker.stderr_path.read_text()
         assert "there are descriptors for" in said
         assert "Too many open files" not in said and "lease lost" not in said
+
+
+def test_descriptors_that_are_used_up_are_missed_only_while_they_are(
+    kafkalake_broker: Callable[..., Kafkalake], topic: str
+) -> None:
+    """Appends, rolls, topics and commits to Delta fail: that says nothing of the disk, and no partition stays away for it."""
+    broker = kafkalake_broker(settings={"internal.segment.bytes": "20000", "metadata.publish.interval.ms": "200"})
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic, partitions=2)
+    producer = RecordingProducer(servers, topic, 2, in_flight=1).start()
+    producer.wait_for_acknowledged(200, timeout_s=60)
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    limits = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (STANDARD_STREAMS, limits[1]))
+    wait_until(lambda: "doing=append" in broker.stderr_path.read_text())
+    wait_until(lambda: "publishing of partitions failed" in broker.stderr_path.read_text())
+    with pytest.raises(confluent_kafka.KafkaException):
+        admin.create_topics([NewTopic("new", 2, 1)], request_timeout=3)["new"].result(10)
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, limits)
+    producer.wait_for_acknowledged(200, timeout_s=60)
+    create_topic(servers, "new", partitions=2)
+    assert len(Confluent().write(servers, "new", 1, [Record(None, b"x")] * 3, "none")) == 3
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "etl", "log_level": 0})
+    offset = confluent_kafka.TopicPartition(topic, 0, 7)
+    assert consumer.commit(offsets=[offset], asynchronous=False)[0].error is None
+    consumer.close()
+    producer.stop()
+    assert not producer.failed, producer.failed[0]
+    wait_until(lambda: "publishing of partitions works again" in broker.stderr_path.read_text())
+    broker.restart()
+    check_nothing_lost_nothing_twice(servers, topic, producer)
 
 
 @pytest.mark.parametrize(
