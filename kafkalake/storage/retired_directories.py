@@ -26,7 +26,11 @@ def retired_directories(logs: Path, topic_id: UUID) -> list[Path]:
     return list(logs.glob(f"*/*.{topic_id}{RETIRED}"))
 
 
-def remove_directories(directories: Iterable[Path]) -> None:
-    """Remove directories with all that is in them, as far as that is possible."""
+def remove_directories(directories: Iterable[Path]) -> list[Path]:
+    """Remove directories with all that is in them, as far as that is possible, and return those that are still there."""
+    left = []
     for directory in directories:
         shutil.rmtree(directory, ignore_errors=True)
+        if directory.exists():
+            left.append(directory)
+    return left

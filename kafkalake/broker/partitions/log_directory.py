@@ -141,9 +141,9 @@ class LogDirectory:
             return [target]
         return []
 
-    def remove(self, directories: Iterable[Path]) -> None:
-        """Remove retired directories."""
-        remove_directories(directories)
+    def remove(self, directories: Iterable[Path]) -> list[Path]:
+        """Remove retired directories, and return those that are still there."""
+        return remove_directories(directories)
 
     def clear(self, known: Iterable[TopicPartition]) -> list[Path]:
         """Retire directories of no partition in `known` and return them with those retired before."""

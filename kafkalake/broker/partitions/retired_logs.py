@@ -14,6 +14,8 @@ from kafkalake.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
+_AGAIN_MS = 60_000
+
 
 class RetiredLogs:
     """See the module. Used on the event loop's thread."""
@@ -62,12 +64,17 @@ class RetiredLogs:
         return future
 
     def remove_later(self, retired: list[Path], delay_ms: int) -> None:
-        """Remove retired directories after a delay, for readers that planned with them."""
+        """Remove retired directories after a delay, for readers that planned with them. Those that stay are tried again."""
 
         def remove() -> None:
-            self.begin(self._run_blocking(lambda: self._logs.remove(retired)))
+            self.begin(self._remove(retired))
 
         self._later(delay_ms, remove)
+
+    async def _remove(self, retired: list[Path]) -> None:
+        if left := await self._run_blocking(lambda: self._logs.remove(retired)):
+            logger.warning("directories of removed replicas not removed yet number=%d first=%s", len(left), left[0])
+            self.remove_later(left, _AGAIN_MS)
 
     def _removed(self, future: asyncio.Future[object]) -> None:
         self._removing.discard(future)
