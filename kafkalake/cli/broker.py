@@ -76,11 +76,12 @@ def start(
     check_settings(settings)
     if jobs:
         import_module("kafkalake.cli.job_schedule")  # its process would fail later, where nobody looks
-    from kafkalake.process.allocator import tune_malloc
+    from kafkalake.process.allocator import defer_gc, tune_malloc
     from kafkalake.process.parent import end_with_parent
 
     end_with_parent()
     tune_malloc()  # before the imports of a broker
+    defer_gc()
     from kafkalake.process.run import run_broker
 
     raise typer.Exit(run_broker(lake, settings, with_jobs=jobs))

@@ -35,6 +35,14 @@ def trim_heap() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def defer_gc() -> None:
+    """Have the garbage collector run rarely until `freeze_gc`: what a start makes stays, and each pass over it takes longer.
+
+    Measured with 4,000 partitions: a sixth of the processor time of the start.
+    """
+    gc.set_threshold(1_000_000, 1_000, 1_000)
+
+
 def freeze_gc() -> None:
     """Freeze the objects that exist after the start, so that the garbage collector skips them, and make it run less often."""
     gc.collect()
