@@ -87,12 +87,15 @@ def name_of(journal: JournalLifecycle[Any, Any, Any], broker: Broker) -> str:
 async def depose(deafness: Deafness, controller: Broker, deposed: Broker) -> None:
     """Have the broker fenced, without its knowledge, and its session ended."""
 
+    async def is_fenced() -> bool:
+        return controller.cluster.brokers[1].is_fenced
+
     async def is_in_doubt() -> bool:
         return deposed.membership.may_be_deposed
 
     deafness.begun = True
     await controller.controller.fence(controller.cluster.brokers[1], "a test")
-    assert controller.cluster.brokers[1].is_fenced
+    await until(is_fenced)
     await until(is_in_doubt)
     assert deposed.cluster.version < controller.cluster.version
 
