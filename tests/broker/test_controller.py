@@ -279,6 +279,7 @@ def test_a_leader_that_fails_has_a_successor_before_thousands_of_new_logs_are_op
     asyncio.run(run())
 
 
+@pytest.mark.exhaustive
 def test_a_change_waits_until_this_broker_follows_it_or_its_time_is_over() -> None:
     async def run() -> None:
         term = Term(timeout_ms=200)

@@ -595,6 +595,7 @@ def test_each_change_of_a_row_has_the_epoch_of_the_controller(change: str) -> No
     asyncio.run(run())
 
 
+@pytest.mark.exhaustive
 def test_a_creation_waits_for_its_logs_as_long_as_its_request_asked_to() -> None:
     """With thousands of partitions that takes longer than `request.timeout.ms`."""
 
