@@ -15,7 +15,8 @@ from kafkalake.storage.segment_names import SUFFIXES, file_name
 
 logger = logging.getLogger(__name__)
 
-_AGAIN_MS = 60_000
+REMOVED_AGAIN_MS = 60_000
+"""When what could not be removed from the disk is tried again."""
 
 
 class DeletedFiles:
@@ -62,4 +63,4 @@ class DeletedFiles:
                 failed.append(name)
                 logger.warning("a removed file is not unlinked yet: directory=%s error=%s", self._directory, error)
         for name in failed:
-            self.add(name, _AGAIN_MS)
+            self.add(name, REMOVED_AGAIN_MS)

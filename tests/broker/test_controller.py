@@ -261,6 +261,16 @@ async def begin_topic(term: Term) -> tuple[UUID, asyncio.Task[ClusterImage]]:
     return topic, change
 
 
+async def begin_unfollowed_topic(term: Term, failures: int) -> UUID:
+    """Commit a topic whose version cannot be followed, `failures` times in a row with this one. Return its id."""
+    term.unfollowed = failures
+    topic, change = await begin_topic(term)
+    term.may_follow.set()
+    with pytest.raises(KafkaStorageError):
+        await change
+    return topic
+
+
 def test_a_leader_that_fails_has_a_successor_before_thousands_of_new_logs_are_open_here() -> None:
     """Kafka's controller opens no logs. Elections go by the topic's settings, which this broker does not serve yet."""
 
@@ -301,11 +311,7 @@ def test_a_change_waits_until_this_broker_follows_it_or_its_time_is_over() -> No
 def test_settings_count_until_they_are_followed_which_may_fail_twice() -> None:
     async def run() -> None:
         term = Term()
-        term.unfollowed = 2
-        topic, change = await begin_topic(term)
-        term.may_follow.set()
-        with pytest.raises(KafkaStorageError):
-            await change
+        topic = await begin_unfollowed_topic(term, failures=2)
         with pytest.raises(KafkaStorageError):
             await term.controller.change(term.set("a"), [])
         assert term.controller.rules_of(topic) == COMMITTED
@@ -319,11 +325,7 @@ def test_settings_count_until_they_are_followed_which_may_fail_twice() -> None:
 def test_a_deposed_controller_forgets_settings_that_another_one_may_have_changed() -> None:
     async def run() -> None:
         term = Term()
-        term.unfollowed = 1
-        topic, change = await begin_topic(term)
-        term.may_follow.set()
-        with pytest.raises(KafkaStorageError):
-            await change
+        topic = await begin_unfollowed_topic(term, failures=1)
         term.store.commit(claim(term.newest, 1))
         with pytest.raises(NotControllerError):
             await term.controller.confirm()

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from kafkalake.broker.controller.followed_here import Follow, FollowedHere, wait_for
+from kafkalake.broker.controller.followed_here import Follow, FollowedHere, result_of, wait_for
 from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer
 from kafkalake.broker.controller.steps import ControllerStep, Reach
 from kafkalake.clock import Clock
@@ -162,7 +162,7 @@ class Controller:
         """
         ends_s = self._ends_s(timeout_ms)
         version = await self._commit_until(ends_s, decide, rows)
-        await wait_for(version.following, max(ends_s - asyncio.get_running_loop().time(), 0))
+        await wait_for(version.following, _seconds_until(ends_s))
         return version.image
 
     async def change_topics(self, decide: Decision, rows: Sequence[TopicRow]) -> ClusterImage:
@@ -193,13 +193,10 @@ class Controller:
             raise RequestTimedOutError() from None
         change = asyncio.ensure_future(self._change(decide, rows))
         change.add_done_callback(self._changed)
-        done, _ = await asyncio.wait({change}, timeout=max(ends_s - asyncio.get_running_loop().time(), 0))
-        if not done:
-            raise RequestTimedOutError()
         try:
-            return change.result()
+            return await result_of(change, _seconds_until(ends_s))
         finally:
-            del change, done  # an error has this frame in its traceback
+            del change  # an error has this frame in its traceback
 
     async def confirm(self) -> ClusterImage:
         """Return the newest image, once the control store has shown that no other broker has been elected.
@@ -489,6 +486,10 @@ class Controller:
 
         await self.change(alter, [], timeout_ms)
         return errors
+
+
+def _seconds_until(ends_s: float) -> float:
+    return max(ends_s - asyncio.get_running_loop().time(), 0)
 
 
 def _state(image: ClusterImage, of: TopicIdPartition) -> IsrState:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from kafkalake.cluster.election import ElectionRules, RulesOf
@@ -19,6 +19,8 @@ from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import RequestTimedOutError
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.run_blocking import retrieve_error
+
+T = TypeVar("T")
 
 Follow = Callable[[ClusterImage, Sequence[TopicRow] | None], Awaitable[None]]
 
@@ -80,14 +82,18 @@ class FollowedHere:
             }
 
 
-async def wait_for(following: asyncio.Future[None] | None, within_s: float | None) -> None:
-    """Wait until a version is followed. Raise `RequestTimedOutError` if that takes longer, or why it could not be followed."""
-    if following is None:
-        return
-    done, _ = await asyncio.wait({following}, timeout=within_s)
+async def result_of(work: asyncio.Future[T], within_s: float | None) -> T:
+    """Return the result of work, which goes on if it takes longer: raise `RequestTimedOutError` then, or what the work raises."""
+    done, _ = await asyncio.wait({work}, timeout=within_s)
     if not done:
         raise RequestTimedOutError()
     try:
-        following.result()
+        return work.result()
     finally:
-        del following, done  # an error has this frame in its traceback
+        del work, done  # an error has this frame in its traceback
+
+
+async def wait_for(following: asyncio.Future[None] | None, within_s: float | None) -> None:
+    """Wait until a version is followed. Raise as `result_of`."""
+    if following is not None:
+        await result_of(following, within_s)

@@ -10,11 +10,10 @@ from pathlib import Path
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.run_blocking import RunBlocking
+from kafkalake.storage.deleted_files import REMOVED_AGAIN_MS
 from kafkalake.storage.log import Log
 
 logger = logging.getLogger(__name__)
-
-_AGAIN_MS = 60_000
 
 
 class RetiredLogs:
@@ -74,7 +73,7 @@ class RetiredLogs:
     async def _remove(self, retired: list[Path]) -> None:
         if left := await self._run_blocking(lambda: self._logs.remove(retired)):
             logger.warning("directories of removed replicas not removed yet number=%d first=%s", len(left), left[0])
-            self.remove_later(left, _AGAIN_MS)
+            self.remove_later(left, REMOVED_AGAIN_MS)
 
     def _removed(self, future: asyncio.Future[object]) -> None:
         self._removing.discard(future)
